@@ -12,7 +12,7 @@ void TracingOptions::Register(FlagSet* flags) {
                "Collector to which spans are sent by OTLP/HTTP in protobuf, to its path "
                "/v1/traces; or local, which sends none. The latest ones are kept here in both "
                "cases, for skeinctl trace. Without it nothing is traced.")
-      .Value("http://HOST:PORT|local");
+      .Value("http://HOST:PORT");
   flags->Double(&ratio, "trace-ratio",
                 "Share of the requests that are traced, of those without a traceparent; one with a "
                 "traceparent is traced if its sampled flag is set.",

@@ -35,8 +35,12 @@ void NoteStatus(const absl::Status& status, Span* span) {
   span->failure = std::string(status.message());
 }
 
+void CloseSpan(const Tracer& tracer, int64_t end_us, Span* span) {
+  span->end_unix_ns = std::max(span->start_unix_ns, tracer.UnixNs(end_us));
+}
+
 void EndSpan(int64_t end_us, Span span, Tracer* tracer) {
-  span.end_unix_ns = std::max(span.start_unix_ns, tracer->UnixNs(end_us));
+  CloseSpan(*tracer, end_us, &span);
   tracer->Record(std::move(span));
 }
 

@@ -24,7 +24,9 @@ void AddEvent(const Tracer& tracer, std::string name, int64_t at_us,
               std::vector<SpanAttribute> attributes, Span* span);
 // It failed with `status`, unless that is OK.
 void NoteStatus(const absl::Status& status, Span* span);
-// Ends at `end_us`, or when it begins if that is later, and is recorded.
+// Ends at `end_us`, or when it begins if that is later.
+void CloseSpan(const Tracer& tracer, int64_t end_us, Span* span);
+// The same, and it is recorded.
 void EndSpan(int64_t end_us, Span span, Tracer* tracer);
 
 }  // namespace skein::services

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cctype>
 #include <chrono>
 #include <cstdio>
 #include <set>
@@ -108,23 +109,21 @@ bool IsTraceId(const std::string& id) {
   return id.size() == 32 && id.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-// Only the router knows all names of a request, and only spans of one choice have its id: so the
-// processes are asked for its names first, and then for its trace.
-std::vector<ProcessSpans> Collect(const std::vector<Process>& processes,
-                                  const std::vector<std::string>& names) {
-  std::vector<ProcessSpans> answers;
+// Spans of orchestrator and workers have the id of one choice, not the client's names: so the
+// processes are asked for a name first, and then for the trace that one of them finds. `last`: the
+// answers of the last round.
+TraceTree Collect(const std::vector<Process>& processes, const std::vector<std::string>& names,
+                  std::vector<ProcessSpans>* last) {
   for (const std::string& name : names) {
-    answers = AskAll(processes, name);
-    const TraceTree found = TreeOf(answers);
+    *last = AskAll(processes, name);
+    TraceTree found = TreeOf(*last);
     if (found.spans.empty()) continue;
-    if (IsTraceId(name)) return answers;
-    const std::string trace = found.spans[0].trace;
-    const size_t others = found.other_traces;
-    answers = AskAll(processes, trace);
-    if (others == 0) return answers;
-    return answers;
+    if (IsTraceId(name)) return found;
+    TraceTree whole = TreeOf(AskAll(processes, found.spans[0].trace));
+    whole.other_traces = found.other_traces;
+    return whole;
   }
-  return answers;
+  return {};
 }
 
 // As the user gave it, then as the orchestrator knows it.
@@ -200,8 +199,8 @@ int RunTrace(const TraceFlags& flags) {
   if (!status.ok()) return EndWith("trace", status.status());
   const std::vector<Process> processes = ProcessesOf(*status, client.answered_by(), flags.also);
   const auto explained = client.Explain(flags.request);
-  std::vector<ProcessSpans> answers = Collect(processes, NamesOf(flags.request, explained));
-  const TraceTree tree = TreeOf(answers);
+  std::vector<ProcessSpans> answers;
+  const TraceTree tree = Collect(processes, NamesOf(flags.request, explained), &answers);
   if (tree.spans.empty()) {
     return EndWith("trace",
                    absl::NotFoundError(WhyNoTrace(flags.request, answers, explained.ok())));

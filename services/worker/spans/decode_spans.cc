@@ -83,7 +83,8 @@ void DecodeSpans::EndPhase(int64_t at_us, Part* part) {
     part->phase.attributes.emplace_back("skein.tokens", part->phase_tokens);
   }
   part->phase_steps = part->phase_tokens = 0;
-  EndSpan(at_us, std::move(part->phase), tracer_);
+  CloseSpan(*tracer_, at_us, &part->phase);
+  part->ended_phases.push_back(std::move(part->phase));
 }
 
 void DecodeSpans::On(const scheduler::RunStep& effect) {
@@ -207,6 +208,7 @@ void DecodeSpans::End(std::string_view reason, const absl::Status& status, Part 
   if (part.recomputed > 0) attributes.emplace_back("skein.recomputed_tokens", part.recomputed);
   NoteStatus(status, &part.whole);
   EndSpan(part.last_us, std::move(part.whole), tracer_);
+  for (Span& phase : part.ended_phases) tracer_->Record(std::move(phase));
 }
 
 }  // namespace skein::services

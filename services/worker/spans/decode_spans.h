@@ -12,6 +12,9 @@
 // Events of `decode`: its blocks were granted, its first token left, and each formation that this
 // instance prepared, entered or left meanwhile.
 //
+// All spans of a plan are recorded together, at its end: those of a process that dies are lost with
+// the one that they stand under.
+//
 // A request that is not traced costs a look at its traceparent in each step. Pure, but for the
 // random ids of spans. At most kOpenMax plans are watched; others have no spans.
 #pragma once
@@ -48,6 +51,7 @@ class DecodeSpans {
   struct Part {
     Span whole;
     Span phase;  // the child that is open
+    std::vector<Span> ended_phases;
     int phases = 0;
     bool waits_for_step = false;  // its KV is whole, and no step has run it
     int64_t phase_steps = 0, phase_tokens = 0;

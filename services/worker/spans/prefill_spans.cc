@@ -49,6 +49,11 @@ Span PrefillSpans::Begin(const Span& parent, RequestId id, std::string name) con
   return span;
 }
 
+void PrefillSpans::EndChild(int64_t at_us, Span span, Part* part) const {
+  CloseSpan(*tracer_, at_us, &span);
+  part->ended.push_back(std::move(span));
+}
+
 void PrefillSpans::On(const scheduler::RegisterReplied& event) {
   if (event.reply.status.ok()) instance_ = event.reply.instance.value;
 }
@@ -94,7 +99,7 @@ void PrefillSpans::On(const scheduler::RunStep& effect) {
     if (sequence.spec->traceparent.empty()) continue;
     Part* const part = Find(sequence.id, sequence.epoch);
     if (part == nullptr) continue;
-    if (std::exchange(part->queued, false)) EndSpan(now_, std::move(part->queue), tracer_);
+    if (std::exchange(part->queued, false)) EndChild(now_, std::move(part->queue), part);
     BeginChunk(sequence, part);
     part->chunk->tokens += sequence.count;
     part->chunk->all_tokens +=
@@ -132,7 +137,7 @@ void PrefillSpans::EndChunk(Part* part) {
   chunk.span.attributes.emplace_back("skein.chunk_tokens", chunk.all_tokens);
   chunk.span.attributes.emplace_back("skein.steps", chunk.steps);
   part->tokens += chunk.tokens;
-  EndSpan(part->last_us, std::move(chunk.span), tracer_);
+  EndChild(part->last_us, std::move(chunk.span), part);
 }
 
 void PrefillSpans::On(const scheduler::StepDone& event) {
@@ -188,7 +193,7 @@ void PrefillSpans::On(const scheduler::StartHandoff& effect) {
   if (part->opening.has_value()) {
     Span opening = *std::exchange(part->opening, std::nullopt);
     opening.attributes.emplace_back("skein.calls", part->open_calls);
-    EndSpan(now_, std::move(opening), tracer_);
+    EndChild(now_, std::move(opening), part);
   }
   part->put_began_us = now_;
   part->put = Begin(*handoff, effect.id, "handoff.put");
@@ -221,7 +226,7 @@ void PrefillSpans::EndPut(RequestId id, Epoch epoch, const absl::Status& status)
   if (part == nullptr || !part->put.has_value()) return;
   Span put = *std::exchange(part->put, std::nullopt);
   NoteStatus(status, &put);
-  EndSpan(now_, std::move(put), tracer_);
+  EndChild(now_, std::move(put), part);
   part->last_us = now_;
 }
 
@@ -245,7 +250,7 @@ void PrefillSpans::EndHandoff(const absl::Status& status, Part* part) {
     if (!span->has_value()) return;
     Span one = *std::exchange(*span, std::nullopt);
     NoteStatus(status, &one);
-    EndSpan(status.ok() ? part->last_us : now_, std::move(one), tracer_);
+    EndChild(status.ok() ? part->last_us : now_, std::move(one), part);
   };
   if (part->commit.has_value()) {
     part->commit->attributes.emplace_back("skein.calls", part->commit_calls);
@@ -266,7 +271,7 @@ void PrefillSpans::EndAll(const std::vector<scheduler::EndedRequest>& ended) {
 
 void PrefillSpans::End(const scheduler::EndedRequest& ended, Part part) {
   if (!ended.status.ok()) part.last_us = now_;
-  if (part.queued) EndSpan(part.last_us, std::move(part.queue), tracer_);
+  if (part.queued) EndChild(part.last_us, std::move(part.queue), &part);
   EndChunk(&part);
   EndHandoff(ended.status, &part);
   auto& attributes = part.whole.attributes;
@@ -279,6 +284,7 @@ void PrefillSpans::End(const scheduler::EndedRequest& ended, Part part) {
   }
   NoteStatus(ended.status, &part.whole);
   EndSpan(part.last_us, std::move(part.whole), tracer_);
+  for (Span& child : part.ended) tracer_->Record(std::move(child));
 }
 
 }  // namespace skein::services

@@ -12,6 +12,9 @@
 //                            while chunks are computed
 //       handoff.commit       the Commit calls, until the answer
 //
+// All spans of a plan are recorded together, at its end: those of a process that dies are lost with
+// the one that they stand under.
+//
 // A request that is not traced costs a look at its traceparent in its Assign and in each step.
 // Pure, but for the random ids of spans. At most kOpenMax plans are watched; others have no spans.
 #pragma once
@@ -55,6 +58,7 @@ class PrefillSpans {
     bool queued = true;
     std::optional<Chunk> chunk;  // that is computed now
     std::optional<Span> handoff, opening, put, commit;
+    std::vector<Span> ended;  // children
     int64_t open_calls = 0, commit_calls = 0;
     int64_t put_began_us = 0;
     int64_t tokens = 0;
@@ -84,6 +88,7 @@ class PrefillSpans {
   // A child of `parent`, with the request's id.
   Span Begin(const Span& parent, RequestId id, std::string name) const;
   void Begin(const scheduler::AssignRequest& request, const SpanContext& parent);
+  void EndChild(int64_t at_us, Span span, Part* part) const;
   Span* Handoff(Part* part, RequestId id);  // begun, if it was not
   void BeginChunk(const scheduler::StepSequence& sequence, Part* part);
   void EndChunk(Part* part);
