@@ -59,7 +59,7 @@ grpc::Status CellWatch::AskLeader(v1::ListModelsResponse* response) {
     const std::string orchestrator = orchestrators_.Current();
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + kTimeout);
-    v1::Orchestrator::Stub stub(channels_->Get(orchestrator));
+    v1::Orchestrator::Stub stub(channels_->Get(orchestrator, {tls::Role::kOrchestrator}));
     grpc::Status status = stub.ListModels(&context, {}, response);
     if (!IsTransportFailure(status) && !LeaderOf(FromGrpc(status, "orchestrator")).has_value()) {
       return status;

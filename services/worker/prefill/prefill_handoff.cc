@@ -108,8 +108,8 @@ void PrefillShell::LogTransports() {
 
 void PrefillShell::On(const scheduler::CallOpenTransfer& effect) {
   CallUnary<v1::DecodeWorker>(
-      "decode-worker", channels_.Get(effect.endpoint), &DecodeWorkerMethods::OpenTransfer, &calls_,
-      ToProto(effect.request), effect.timeout_us,
+      "decode-worker", channels_.Get(effect.endpoint, {tls::Role::kDecodeWorker}),
+      &DecodeWorkerMethods::OpenTransfer, &calls_, ToProto(effect.request), effect.timeout_us,
       [this, id = effect.request.id, epoch = effect.request.epoch](
           absl::Status status, const v1::OpenTransferResponse& response) {
         Post(scheduler::OpenTransferReplied{id, epoch,
@@ -120,8 +120,8 @@ void PrefillShell::On(const scheduler::CallOpenTransfer& effect) {
 
 void PrefillShell::On(const scheduler::CallRenew& effect) {
   CallUnary<v1::DecodeWorker>(
-      "decode-worker", channels_.Get(effect.endpoint), &DecodeWorkerMethods::Renew, &calls_,
-      ToProto(effect.request), effect.timeout_us,
+      "decode-worker", channels_.Get(effect.endpoint, {tls::Role::kDecodeWorker}),
+      &DecodeWorkerMethods::Renew, &calls_, ToProto(effect.request), effect.timeout_us,
       [this, id = effect.request.id, epoch = effect.request.epoch](
           absl::Status status, const v1::RenewResponse& response) {
         Post(scheduler::RenewReplied{id, epoch,
@@ -131,8 +131,9 @@ void PrefillShell::On(const scheduler::CallRenew& effect) {
 
 void PrefillShell::On(const scheduler::CallAcquireStagingBuffer& effect) {
   CallUnary<v1::DecodeWorker>(
-      "decode-worker", channels_.Get(effect.endpoint), &DecodeWorkerMethods::AcquireStagingBuffer,
-      &calls_, ToProto(effect.request), effect.timeout_us,
+      "decode-worker", channels_.Get(effect.endpoint, {tls::Role::kDecodeWorker}),
+      &DecodeWorkerMethods::AcquireStagingBuffer, &calls_, ToProto(effect.request),
+      effect.timeout_us,
       [this, asked = effect.request](absl::Status status,
                                      const v1::AcquireStagingBufferResponse& response) {
         Post(scheduler::AcquireStagingBufferReplied{
@@ -142,8 +143,8 @@ void PrefillShell::On(const scheduler::CallAcquireStagingBuffer& effect) {
 
 void PrefillShell::On(const scheduler::CallTakePart& effect) {
   CallUnary<v1::DecodeWorker>(
-      "decode-worker", channels_.Get(effect.endpoint), &DecodeWorkerMethods::TakePart, &calls_,
-      ToProto(effect.request), effect.timeout_us,
+      "decode-worker", channels_.Get(effect.endpoint, {tls::Role::kDecodeWorker}),
+      &DecodeWorkerMethods::TakePart, &calls_, ToProto(effect.request), effect.timeout_us,
       [this, id = effect.request.id, epoch = effect.request.epoch, part = effect.request.part](
           absl::Status status, const v1::TakePartResponse&) {
         Post(scheduler::TakePartReplied{id, epoch, part, {std::move(status)}});
@@ -152,8 +153,9 @@ void PrefillShell::On(const scheduler::CallTakePart& effect) {
 
 void PrefillShell::On(const scheduler::CallReleaseStagingBuffer& effect) {
   CallUnary<v1::DecodeWorker>(
-      "decode-worker", channels_.Get(effect.endpoint), &DecodeWorkerMethods::ReleaseStagingBuffer,
-      &calls_, ToProto(effect.request), effect.timeout_us,
+      "decode-worker", channels_.Get(effect.endpoint, {tls::Role::kDecodeWorker}),
+      &DecodeWorkerMethods::ReleaseStagingBuffer, &calls_, ToProto(effect.request),
+      effect.timeout_us,
       [this, asked = effect.request](absl::Status status, const v1::ReleaseStagingBufferResponse&) {
         Post(scheduler::ReleaseStagingBufferReplied{
             asked.id, asked.epoch, asked.ask, {std::move(status)}});
@@ -161,17 +163,18 @@ void PrefillShell::On(const scheduler::CallReleaseStagingBuffer& effect) {
 }
 
 void PrefillShell::On(const scheduler::CallCommit& effect) {
-  CallUnary<v1::DecodeWorker>("decode-worker", channels_.Get(effect.endpoint),
-                              &DecodeWorkerMethods::Commit, &calls_, ToProto(effect.request),
-                              effect.timeout_us,
-                              [this, id = effect.request.id, epoch = effect.request.epoch](
-                                  absl::Status status, const v1::CommitResponse&) {
-                                Post(scheduler::CommitReplied{id, epoch, {std::move(status)}});
-                              });
+  CallUnary<v1::DecodeWorker>(
+      "decode-worker", channels_.Get(effect.endpoint, {tls::Role::kDecodeWorker}),
+      &DecodeWorkerMethods::Commit, &calls_, ToProto(effect.request), effect.timeout_us,
+      [this, id = effect.request.id, epoch = effect.request.epoch](absl::Status status,
+                                                                   const v1::CommitResponse&) {
+        Post(scheduler::CommitReplied{id, epoch, {std::move(status)}});
+      });
 }
 
 void PrefillShell::On(const scheduler::CallAbort& effect) {
-  CallUnary<v1::DecodeWorker>("decode-worker", channels_.Get(effect.endpoint),
+  CallUnary<v1::DecodeWorker>("decode-worker",
+                              channels_.Get(effect.endpoint, {tls::Role::kDecodeWorker}),
                               &DecodeWorkerMethods::Abort, &calls_, ToProto(effect.request),
                               effect.timeout_us, [](absl::Status, const v1::AbortResponse&) {});
 }

@@ -9,6 +9,7 @@
 #include "services/admin/model_wait.h"
 #include "services/base/process.h"
 #include "services/orchestrator_link/cell_orchestrators.h"
+#include "services/tls/security.h"
 
 namespace skein::services {
 namespace {
@@ -246,6 +247,7 @@ void WorkerOptions::RegisterPrefill(FlagSet* flags) {
                "Latency profile that gives the time of a prefill step: a built-in name "
                "(llama3-8b-a100) or a file. Without it prefill takes no time.")
       .Value("PROFILE");
+  tls::RegisterServiceSecurity(flags);
   RegisterLogFlags(&log_level, flags);
   CheckModel(this, flags);
   CheckReproducible(this, flags);
@@ -297,6 +299,7 @@ void WorkerOptions::RegisterDecode(FlagSet* flags) {
           "are computed anew. Without it the first are as fast as those of one instance, and "
           "the others take no time.")
       .Value("PROFILE");
+  tls::RegisterServiceSecurity(flags);
   RegisterLogFlags(&log_level, flags);
   CheckModel(this, flags);
   CheckReproducible(this, flags);
