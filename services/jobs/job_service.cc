@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/jobs/job_transfers.h"
+#include "services/rpc/credentials.h"
 
 namespace skein::services {
 namespace {
@@ -36,11 +37,17 @@ class RefusedLines : public grpc::ServerBidiReactor<v1::RouterLines, v1::Orchest
 
 }  // namespace
 
+// Why this call is not begun; OK: it is.
+grpc::Status JobService::RefusalOf(const grpc::CallbackServerContext& context) const {
+  if (absl::Status caller = CheckCaller(context); !caller.ok()) return ToGrpc(caller);
+  return shell_ == nullptr ? TurnedOff() : grpc::Status::OK;
+}
+
 grpc::ServerUnaryReactor* JobService::Unary(grpc::CallbackServerContext* context,
                                             std::function<absl::Status(JobStore*)> answer) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  if (shell_ == nullptr) {
-    reactor->Finish(TurnedOff());
+  if (grpc::Status refusal = RefusalOf(*context); !refusal.ok()) {
+    reactor->Finish(refusal);
     return reactor;
   }
   shell_->OnStore(reactor, [this, reactor, answer = std::move(answer)](JobStore* store) {
@@ -51,14 +58,14 @@ grpc::ServerUnaryReactor* JobService::Unary(grpc::CallbackServerContext* context
 
 grpc::ServerReadReactor<v1::CreateFileRequest>* JobService::CreateFile(
     grpc::CallbackServerContext* context, v1::StoredFile* response) {
-  return shell_ == nullptr ? FileUpload::Refuse(TurnedOff())
-                           : FileUpload::Begin(shell_, context, response);
+  const grpc::Status refusal = RefusalOf(*context);
+  return refusal.ok() ? FileUpload::Begin(shell_, context, response) : FileUpload::Refuse(refusal);
 }
 
-grpc::ServerWriteReactor<v1::FileContent>* JobService::ReadFile(grpc::CallbackServerContext*,
-                                                                const v1::FileId* request) {
-  return shell_ == nullptr ? FileDownload::Refuse(TurnedOff())
-                           : FileDownload::Begin(shell_, request->id());
+grpc::ServerWriteReactor<v1::FileContent>* JobService::ReadFile(
+    grpc::CallbackServerContext* context, const v1::FileId* request) {
+  const grpc::Status refusal = RefusalOf(*context);
+  return refusal.ok() ? FileDownload::Begin(shell_, request->id()) : FileDownload::Refuse(refusal);
 }
 
 grpc::ServerUnaryReactor* JobService::GetFile(grpc::CallbackServerContext* context,

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/jobs/job_shell.h"
 #include "services/log/log.h"
+#include "services/rpc/credentials.h"
 
 namespace skein::services {
 namespace {
@@ -19,8 +20,9 @@ JobShell::Stream* JobShell::Connect(grpc::CallbackServerContext* context) {
   const uint64_t call = ++calls_;
   auto stream = Stream::Make(
       context, [this](std::function<void()> hook) { loop_.PostFirst(std::move(hook)); });
-  const bool taken = loop_.TryPostFirst([this, call, stream] { Add(call, stream); });
-  if (!taken) {
+  if (absl::Status caller = CheckCaller(*context); !caller.ok()) {
+    stream->Close(ToGrpc(caller));
+  } else if (!loop_.TryPostFirst([this, call, stream] { Add(call, stream); })) {
     stream->Close(ToGrpc(absl::ResourceExhaustedError("the inbox is full, or the process stops")));
   }
   stream->Open({.message = [this, call](const v1::RouterLines& message) { Take(call, message); },

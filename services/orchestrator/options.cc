@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "services/base/process.h"
+#include "services/tls/security.h"
 
 namespace skein::services {
 namespace {
@@ -247,6 +248,7 @@ void OrchestratorOptions::Register(FlagSet* flags) {
   RegisterStandbys(this, flags);
   RegisterJobs(this, flags);
   tracing.Register(flags);
+  tls::RegisterServiceSecurity(flags);
   RegisterLogFlags(&log_level, flags);
 }
 

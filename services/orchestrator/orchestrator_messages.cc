@@ -19,6 +19,15 @@ absl::Status IsOfInstance(const Message& message, scheduler::InstanceId instance
                                                  instance.value, ", whose stream this is"));
 }
 
+// With --mtls a certificate says what a worker may be.
+absl::Status CheckRole(bool prefill, tls::RoleSet certified) {
+  const tls::Role said = prefill ? tls::Role::kPrefillWorker : tls::Role::kDecodeWorker;
+  if (certified.Has(said)) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat("hello: a ", std::string(tls::NameOf(said)),
+                                                  " registers with a certificate for ",
+                                                  tls::NamesOf(certified)));
+}
+
 const char kDraining[] = "the orchestrator drains and takes no new requests";
 
 }  // namespace
@@ -34,6 +43,7 @@ absl::Status OrchestratorShell::Take(uint64_t call, scheduler::InstanceId instan
       auto hello = FromProto(message.hello());
       if (!hello.ok()) return hello.status();
       const bool prefill = hello->identity.role == scheduler::Role::kPrefill;
+      if (absl::Status s = CheckRole(prefill, workers_.RolesOf(call)); !s.ok()) return s;
       LogInfo("instance registers", {{"instance_role", prefill ? "prefill" : "decode"},
                                      {"model", hello->identity.model},
                                      {"endpoint", hello->identity.endpoint}});

@@ -7,6 +7,7 @@
 #include "services/admin/model_wait.h"
 #include "services/base/process.h"
 #include "services/orchestrator_link/cell_orchestrators.h"
+#include "services/tls/security.h"
 
 namespace skein::services {
 namespace {
@@ -194,6 +195,7 @@ void RouterOptions::Register(FlagSet* f) {
   RegisterLimits(this, f);
   RegisterTimes(this, f);
   tracing.Register(f);
+  tls::RegisterServiceSecurity(f);
   RegisterLogFlags(&log_level, f);
   CheckHeldBytes(this, f);
   CheckOrchestrators(this, f);

@@ -66,7 +66,8 @@ void WorkerLink::Open(const scheduler::CallRegister& call, const ShellLoad& load
 
 void WorkerLink::OpenStream() {
   asked_ = orchestrators_.Current();
-  std::shared_ptr<v1::Orchestrator::Stub> stub = v1::Orchestrator::NewStub(channels_->Get(asked_));
+  std::shared_ptr<v1::Orchestrator::Stub> stub =
+      v1::Orchestrator::NewStub(channels_->Get(asked_, {tls::Role::kOrchestrator}));
   stream_.Open(hello_, [stub](auto* context, auto* reactor) {
     stub->async()->ConnectWorker(context, reactor);
   });

@@ -77,7 +77,9 @@ class WorkerLink {
   void OrderDrain(bool drain) { drain_orders_.Order(drain); }
 
  private:
-  std::shared_ptr<grpc::Channel> Leader() { return channels_->Get(orchestrators_.Current()); }
+  std::shared_ptr<grpc::Channel> Leader() {
+    return channels_->Get(orchestrators_.Current(), {tls::Role::kOrchestrator});
+  }
   void OpenStream();
   absl::Status Take(const v1::OrchestratorMessage& message);
   absl::Status TakeWelcome(const v1::RegisterResponse& message);

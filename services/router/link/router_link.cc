@@ -23,7 +23,9 @@ RouterLink::RouterLink(uint64_t router, CallTracker* calls, Loop* loop, Channels
       handle_(std::move(handle)),
       started_us_(MonotonicUs()),
       stream_(calls, loop),
-      drain_orders_(calls, [this] { return channels_->Get(orchestrators_.Current()); }) {
+      drain_orders_(calls, [this] {
+        return channels_->Get(orchestrators_.Current(), {tls::Role::kOrchestrator});
+      }) {
   stream_.Start({.message = [this](const auto& message) { return Take(message); },
                  .ended = [this](const auto& why, bool welcomed) { Ended(why, welcomed); },
                  .broken =
@@ -49,7 +51,8 @@ void RouterLink::Open(scheduler::RouterHello hello) {
 
 void RouterLink::OpenStream() {
   asked_ = orchestrators_.Current();
-  std::shared_ptr<v1::Orchestrator::Stub> stub = v1::Orchestrator::NewStub(channels_->Get(asked_));
+  std::shared_ptr<v1::Orchestrator::Stub> stub =
+      v1::Orchestrator::NewStub(channels_->Get(asked_, {tls::Role::kOrchestrator}));
   stream_.Open(hello_, [stub](auto* context, auto* reactor) {
     stub->async()->ConnectRouter(context, reactor);
   });

@@ -287,7 +287,8 @@ void RouterShell::SendTokenRequests(scheduler::TokenStreamId stream) {
 
 void RouterShell::OpenTokenStream(const scheduler::TokenStreamClient::Open& open) {
   const scheduler::TokenStreamId stream = open.stream;
-  const auto stub = v1::DecodeWorker::NewStub(channels_.Get(open.endpoint));
+  const auto stub =
+      v1::DecodeWorker::NewStub(channels_.Get(open.endpoint, {tls::Role::kDecodeWorker}));
   token_calls_[stream] = TokenStream::Open(
       "decode-worker", &calls_,
       [this](std::function<void()> hook) { loop_.Post(std::move(hook), Loop::kHelp); },

@@ -10,6 +10,8 @@
 #include "scheduler/vocabulary/check.h"
 #include "services/codec/codec.h"
 #include "services/log/log.h"
+#include "services/rpc/credentials.h"
+#include "services/rpc/status_map.h"
 #include "services/worker/engine/sampling_codec.h"
 
 namespace skein::services {
@@ -190,7 +192,8 @@ DecodeShell::TokenStream* DecodeShell::OpenTokenStream(grpc::CallbackServerConte
   auto stream = TokenStream::Make(
       context, [this](std::function<void()> hook) { loop_.Post(std::move(hook), Loop::kHelp); },
       TokenStreamHalfClosed());
-  const bool taken = loop_.TryPost([this, id, stream] {
+  const absl::Status caller = CheckCaller(*context);
+  const bool taken = caller.ok() && loop_.TryPost([this, id, stream] {
     if (token_calls_.size() >= kTokenStreamsMax) {
       return stream->Close({grpc::StatusCode::RESOURCE_EXHAUSTED,
                             absl::StrCat("token stream limit reached (", kTokenStreamsMax, ")")});
@@ -201,7 +204,7 @@ DecodeShell::TokenStream* DecodeShell::OpenTokenStream(grpc::CallbackServerConte
                 .ended = [this, id] { CloseTokenStream(id); },
                 .writable = [this, id] { SendTokens(id); }});
   if (!taken) {
-    stream->Close({grpc::StatusCode::RESOURCE_EXHAUSTED, "the inbox is full"});
+    stream->Close(ToGrpc(caller.ok() ? absl::ResourceExhaustedError("the inbox is full") : caller));
   }
   return stream.get();
 }

@@ -118,7 +118,7 @@ void PrefillShell::CallDecode(UnaryMethod<v1::DecodeWorker, Request, Response> m
   constexpr bool kOpens = std::is_same_v<Request, v1::OpenTransferRequest>;
   if constexpr (kOpens) request.set_permit(effect.permit);
   std::shared_ptr<v1::DecodeWorker::Stub> stub =
-      v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
+      v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint, {tls::Role::kDecodeWorker}));
   CallUnary<Response>(
       "decode-worker", &calls_, std::move(request), effect.timeout_us,
       [stub, method, permit = kOpens ? std::string() : effect.permit](auto* context, auto* asked,

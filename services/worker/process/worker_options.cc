@@ -9,6 +9,7 @@
 #include "services/admin/model_wait.h"
 #include "services/base/process.h"
 #include "services/orchestrator_link/cell_orchestrators.h"
+#include "services/tls/security.h"
 
 namespace skein::services {
 namespace {
@@ -247,6 +248,7 @@ void WorkerOptions::RegisterPrefill(FlagSet* flags) {
                "(llama3-8b-a100) or a file. Without it prefill takes no time.")
       .Value("PROFILE");
   tracing.Register(flags);
+  tls::RegisterServiceSecurity(flags);
   RegisterLogFlags(&log_level, flags);
   CheckModel(this, flags);
   CheckReproducible(this, flags);
@@ -299,6 +301,7 @@ void WorkerOptions::RegisterDecode(FlagSet* flags) {
           "the others take no time.")
       .Value("PROFILE");
   tracing.Register(flags);
+  tls::RegisterServiceSecurity(flags);
   RegisterLogFlags(&log_level, flags);
   CheckModel(this, flags);
   CheckReproducible(this, flags);
