@@ -10,6 +10,7 @@
 #include "grpcpp/grpcpp.h"
 #include "services/orchestrator_link/cell_orchestrators.h"
 #include "services/rpc/rpc.h"
+#include "services/tls/roles.h"
 
 namespace skein::services {
 
@@ -28,7 +29,7 @@ class LeaderCalls {
       const std::string orchestrator = orchestrators_.Current();
       grpc::ClientContext context;
       context.set_deadline(std::chrono::system_clock::now() + timeout);
-      Stub stub(channels_->Get(orchestrator));
+      Stub stub(channels_->Get(orchestrator, {tls::Role::kOrchestrator}));
       tracker_.Add(&context);
       grpc::Status status = (stub.*method)(&context, request, response);
       tracker_.Release(&context);
