@@ -26,9 +26,10 @@ MEMORY = "--kv-gib=0.01"
 PROFILE = "--profile=llama3-8b-a100"
 
 
-def up(folder, endpoint, ratio=1, worker_flags=(), decode_flags=(), prefill_flags=(), orchestrator_flags=(), memory=MEMORY, **more):
+def up(folder, endpoint, ratio=1, worker_flags=(), decode_flags=(), prefill_flags=(), orchestrator_flags=(), memory=MEMORY, slow_ms=0,
+       **more):
     """A cluster all of whose processes send their spans there."""
-    tracing = ["--trace-endpoint=" + endpoint]
+    tracing = ["--trace-endpoint=" + endpoint, "--trace-slow-ms=%d" % slow_ms]
     return Cluster(binaries_from_argv(), emulated_model(folder, FLEDGLING), worker_flags=["--device=emulated", *worker_flags, *tracing],
                    decode_flags=[memory, *decode_flags], prefill_flags=[MEMORY, *prefill_flags],
                    orchestrator_flags=[*orchestrator_flags, *tracing], router_flags=[*tracing, "--trace-ratio=%g" % ratio], **more)
@@ -210,6 +211,16 @@ def a_request_that_meets_a_bind():
         assert "formation switch" in [name for name, _ in schedule.events], schedule.events
 
 
+def a_slow_request_is_exported_by_all():
+    """It was not sampled: each process holds its spans until the router's word has reached it."""
+    with tempfile.TemporaryDirectory() as folder, Collector() as collector, \
+            up(folder, collector.url, ratio=0, slow_ms=100, prefill=1, decode=1,
+               decode_flags=["--emulated-decode-step-us=5000"]) as cluster:
+        complete(cluster, prompt_of(30), 60)
+        spans = collector.until(lambda spans: any(is_whole(spans, span.trace, WHOLE) for span in named(spans, "decode")), "all spans")
+        tree_of(spans, the_trace(spans))
+
+
 def skeinctl_draws_it_without_a_collector():
     with tempfile.TemporaryDirectory() as folder, \
             up(folder, "local", prefill=2, decode=1, decode_flags=["--emulated-decode-step-us=2000"]) as cluster:
@@ -237,4 +248,4 @@ def skeinctl_draws_it_without_a_collector():
 
 if __name__ == "__main__":
     run_tests(a_prompt_of_several_instances, a_request_whose_decode_worker_is_killed, a_preempted_request, a_request_that_meets_a_bind,
-              skeinctl_draws_it_without_a_collector)
+              a_slow_request_is_exported_by_all, skeinctl_draws_it_without_a_collector)

@@ -14,7 +14,6 @@
 #include "proto/orchestrator.pb.h"
 #include "services/http/client.h"
 #include "services/skeinctl/cluster/cluster_client.h"
-#include "services/skeinctl/cluster/local_cluster.h"
 
 namespace skein::services {
 namespace {

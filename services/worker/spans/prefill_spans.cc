@@ -32,7 +32,7 @@ void PrefillSpans::Saw(const scheduler::PrefillEvent& event,
                        scheduler::TimeUs now) {
   now_ = now;
   std::visit([this](const auto& one) { On(one); }, event);
-  if (parts_.empty()) return;
+  if (parts_.empty() && assigns_.empty()) return;
   for (const scheduler::PrefillEffect& effect : effects) {
     std::visit([this](const auto& one) { On(one); }, effect);
   }

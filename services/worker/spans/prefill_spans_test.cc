@@ -152,6 +152,10 @@ TEST_F(PrefillSpansTest, EachChunkOfAnSpPlanIsASpanWithItsShapeAndRank) {
       {7, 1}, {5}, {{}, {{6}, {7}, {8}, {9}}, {}, "memory", 900'000'000}});
   Do(scheduler::StartCalled{{{7, 1}, {5}, {{5}, {4}, "d:1"}}});
   for (int i = 0; i < 8; ++i) Step();
+  EXPECT_TRUE(tracer_.Take(100).empty()) << "they are recorded together, at its end";
+  Do(scheduler::HandoffDone{{7, 1}, {5}, {256, 256}});
+  Do(scheduler::CommitReplied{{7, 1}, {5}, {}});
+  EXPECT_EQ(spans_.open(), 0u);
   const auto chunks = Named(tracer_.Take(100), "chunk");
   ASSERT_EQ(chunks.size(), 2u);
   EXPECT_EQ(Number(chunks[0], "skein.chunk"), 0);
