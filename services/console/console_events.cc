@@ -120,21 +120,34 @@ Json FormationOf(const Json& group, const Json& member) {
   return {};
 }
 
+bool IsAlone(const Json& formation) { return Text(formation, "name") == "independent"; }
+
+// Those of `members` that were not in this formation, or not as it is now.
+Json NewIn(const Json& formation, const Json& was) {
+  Json found = Json::array();
+  for (const Json& member : formation["members"]) {
+    const Json old = FormationOf(was, member);
+    if (old.is_null()) continue;  // it has just joined
+    const bool same = Text(old, "name") == Text(formation, "name") &&
+                      Text(old, "stage") == Text(formation, "stage") &&
+                      (IsAlone(formation) || old["members"] == formation["members"]);
+    if (!same) found.push_back(member);
+  }
+  return found;
+}
+
 void AddSwitch(const std::string& key, const Json& was, const Json& now, Events* events) {
   for (const Json& one : now.value("formations", Json::array())) {
-    const Json members = one["members"];
-    if (members.empty()) continue;
-    const Json old = FormationOf(was, members[0]);
-    if (old.is_null()) continue;
+    const Json moved = NewIn(one, was);
+    if (moved.empty()) continue;
     const std::string stage = Text(one, "stage"), name = Text(one, "name");
-    const bool same = old["members"] == members && Text(old, "name") == name;
-    if (same && Text(old, "stage") == stage) continue;
+    // The independent ones of a group are one formation, however many they are.
+    const Json& members = IsAlone(one) ? moved : one["members"];
+    const bool single = members.size() == 1;
     const bool stands = stage == "stands";
-    std::string text =
-        stands ? absl::StrCat(members.size() == 1 ? "instance " : "instances ", Joined(members),
-                              members.size() == 1 ? " is " : " are ", name)
-               : absl::StrCat("instances ", Joined(members), ": ", stage, " to ", name);
-    absl::StrAppend(&text, Because(Text(one, "why")));
+    std::string text = absl::StrCat(single ? "instance " : "instances ", Joined(members));
+    absl::StrAppend(&text, stands ? (single ? " is " : " are ") : ": " + stage + " to ", name,
+                    Because(Text(one, "why")));
     events->push_back({"switch", stands ? "good" : "info", std::move(text), key});
   }
 }

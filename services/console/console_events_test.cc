@@ -21,10 +21,8 @@ class ConsoleEventsTest : public ::testing::Test {
     v1::GroupStatus* group = cell_.groups.add_groups();
     group->set_name("m@n");
     group->set_role(v1::ROLE_DECODE);
-    for (uint64_t id : {3, 4}) {
-      group->add_members(id);
-      AddFormation({id}, "independent", "stands");
-    }
+    for (uint64_t id : {3, 4, 5, 6}) group->add_members(id);
+    AddFormation({3, 4, 5, 6}, "independent", "stands");
     before_ = View();
   }
 
@@ -89,12 +87,13 @@ TEST_F(ConsoleEventsTest, ADrain) {
 TEST_F(ConsoleEventsTest, ASwitch) {
   cell_.groups.mutable_groups(0)->clear_formations();
   AddFormation({3, 4}, "bound(2)", "binding")->set_why("operator");
+  AddFormation({5, 6}, "independent", "stands")->set_why("another reason");
   EXPECT_EQ(Happened(), Texts{"instances 3, 4: binding to bound(2) (operator)"});
   cell_.groups.mutable_groups(0)->mutable_formations(0)->set_stage("stands");
   EXPECT_EQ(Happened(), Texts{"instances 3, 4 are bound(2) (operator)"});
   cell_.groups.mutable_groups(0)->clear_formations();
-  for (uint64_t id : {3, 4}) AddFormation({id}, "independent", "stands");
-  EXPECT_EQ(Happened(), (Texts{"instance 3 is independent", "instance 4 is independent"}));
+  AddFormation({3, 4, 5, 6, 7}, "independent", "stands");
+  EXPECT_EQ(Happened(), Texts{"instances 3, 4 are independent"});
 }
 
 TEST_F(ConsoleEventsTest, AResume) {

@@ -38,7 +38,7 @@ function formationsOf(view) {
   for (const group of Object.values(view.groups)) {
     group.formations.forEach((one, i) => {
       one.members.forEach((id, rank) => {
-        const plain = one.members.length === 1 && one.stage === "stands";
+        const plain = one.name === "independent" && one.stage === "stands";
         found.set(`${group.cell}:${id}`, {
           order: i * 1000 + rank,
           formation: plain ? "" : `${group.cell}:${group.name}:${i}`,

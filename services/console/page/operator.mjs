@@ -64,7 +64,7 @@ export class Operator {
     const drains = one.state === "draining" || one.state === "drained";
     const buttons = [drains ? button(`Let instance ${one.id} serve again`, { order: "serve", instance: one.id }) : button(`Drain instance ${one.id}`, { order: "drain", instance: one.id })];
     if (group === undefined || one.role !== "decode" || group.members.length < 2) return buttons;
-    const alone = formation === undefined || formation.members.length < 2;
+    const alone = formation === undefined || formation.name === "independent";
     if (alone) {
       buttons.push(button(`Bind ${group.name}`, { order: "bind", group: group.name }), button(`Share weights of ${group.name}`, { order: "share", group: group.name }));
     } else {

@@ -37,7 +37,7 @@ export function makeView(count, nowMs, random = seeded(1)) {
     view.groups[`0:fledgling@${node}`] = {
       cell: 0, name: `fledgling@${node}`, role: "decode", model: "fledgling", node, members, rejected: [], ready: 4,
       formations: bound ? [{ members, name: "bound(4)", stage: "stands", epoch: 5, pinned: false, since_at_ms: nowMs - 4000, why: "context" }]
-        : members.map((id) => ({ members: [id], name: "independent", stage: "stands", epoch: 0, pinned: false, since_at_ms: nowMs - 4000 })),
+        : [{ members, name: "independent", stage: "stands", epoch: 0, pinned: false, since_at_ms: nowMs - 4000 }],
     };
   }
   for (let i = 0; i < 100; ++i) addRequest(view, i, nowMs - i * 300, count, random);
