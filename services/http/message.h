@@ -2,9 +2,9 @@
 #pragma once
 
 #include <chrono>
-#include <optional>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
