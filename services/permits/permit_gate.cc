@@ -85,7 +85,7 @@ absl::Status PermitGate::Refuse(Refusal why, const std::string& text) {
   }
   const std::string reason(NameOf(why));
   if (AdmitRepeated(absl::StrCat("permit refused ", reason))) {
-    LogWarning("permit refused", {{"reason", reason}, {"detail", text}});
+    LogWarning("permit refused", {{"reason", text}});
   }
   if (why == Refusal::kNewerKey) return absl::UnavailableError(text);
   return absl::PermissionDeniedError(text);

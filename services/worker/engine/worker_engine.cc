@@ -266,8 +266,10 @@ absl::StatusOr<std::optional<engine::CommPath>> CommPathOf(const WorkerOptions& 
 absl::StatusOr<std::unique_ptr<engine::PathFabric>> MakeFabric(
     const WorkerOptions& options, scheduler::Role role, std::shared_ptr<engine::UcxPlane> plane,
     std::shared_ptr<engine::Device> gpu) {
-  const auto path = CommPathOf(options);
+  auto path = CommPathOf(options);
   if (!path.ok()) return path.status();
+  // NCCL chooses its own way to other hosts.
+  if (options.require_encryption && !path->has_value()) *path = engine::CommPath::kHost;
   auto hosts = DataPlaneOf(options, /*offset=*/1);
   if (!hosts.ok()) return hosts.status();
   if (role == scheduler::Role::kDecode) {

@@ -36,6 +36,7 @@ struct WorkerOptions {
   std::string port_file;
   int64_t data_port = 0;
   std::string data_host;
+  bool require_encryption = false;
   AdminOptions admin;  // port 7201 for prefill, 7301 for decode
   int64_t threads = 1;
   double kv_gib = 0.5;
