@@ -16,6 +16,7 @@
 #include "services/http/server.h"
 #include "services/log/log.h"
 #include "services/shell/loop.h"
+#include "services/tls/security.h"
 
 namespace skein::services {
 namespace {
@@ -91,9 +92,12 @@ class AdminServer::Pages {
   absl::Status Listen(const AdminOptions& options, const std::string& service_host) {
     loop_.Start(
         "admin", [this] { return next_look_us_; }, [this] { Tick(); });
+    const tls::Security& security = tls::ProcessSecurity();
     auto started = http::Server::Start({.host = options.host.empty() ? service_host : options.host,
                                         .port = static_cast<uint16_t>(options.port),
-                                        .threads = 1},
+                                        .threads = 1,
+                                        .certificates = security.certificates,
+                                        .need_certificate = security.mutual == tls::Mutual::kAll},
                                        [this](http::Request request, ResponderPtr responder) {
                                          routes_.Serve(std::move(request), std::move(responder));
                                        });

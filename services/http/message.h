@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "services/http/byte_budget.h"
+#include "services/tls/roles.h"
 
 namespace skein::services::http {
 
@@ -40,6 +41,8 @@ struct Request {
   std::shared_ptr<BodySink> sink = nullptr;
   // Not sent: the priority of the API key that it came with, if that has one (api_keys.h).
   std::optional<int32_t> key_priority = {};
+  // Not sent: the roles that the client's certificate names; empty: it has presented none.
+  std::optional<tls::RoleSet> certified = {};
 
   std::string_view Get(std::string_view name) const { return FindHeader(headers, name); }
 };

@@ -30,6 +30,7 @@
 #include "services/router/api/edge.h"
 #include "services/router/api/http_metrics.h"
 #include "services/router/jobs/offline_jobs.h"
+#include "services/tls/security.h"
 
 namespace skein::services {
 namespace {
@@ -78,6 +79,8 @@ http::ServerOptions HttpOptions(const RouterOptions& options,
   out.read_timeout = Milliseconds(options.read_timeout_s);
   out.write_timeout = Milliseconds(options.write_timeout_s);
   out.answer_timeout = Milliseconds(options.request_deadline_s);
+  out.certificates = tls::ProcessSecurity().certificates;
+  out.need_certificate = tls::ProcessSecurity().mutual == tls::Mutual::kAll;
   return out;
 }
 
