@@ -31,12 +31,15 @@ def it_answers_over_https_and_refuses_the_rest():
         ask = [cluster.binaries["skeinctl"], "status", "--orchestrator", cluster.orchestrator, "--format=json"]
         refused = subprocess.run([*ask, "--tls-dir=" + cluster.tls("router")], check=False, capture_output=True, text=True)
         assert refused.returncode != 0 and "operator" in refused.stderr, refused
-        # A decode-worker with a router's certificate does not register.
-        cluster.environments["decode-9"] = {"SKEIN_TLS_DIR": cluster.tls("router"), "SKEIN_MTLS": "cluster"}
-        cluster.start_worker("decode", 9)
-        cluster.until(lambda: "for router of this trust domain" in cluster.processes["decode-9"].text(), "it says why it is refused")
-        assert cluster.serving() == 2
-        cluster.kill("decode-9")
+        # A decode-worker with the certificate of another role does not register.
+        for index, (role, why) in enumerate((("router", "the caller's certificate is for router of this trust domain"),
+                                             ("prefill-worker", "a decode-worker registers with a certificate for prefill-worker"))):
+            name = "decode-%d" % (8 + index)
+            cluster.environments[name] = {"SKEIN_TLS_DIR": cluster.tls(role), "SKEIN_MTLS": "cluster"}
+            cluster.start_worker("decode", 8 + index)
+            cluster.until(lambda name=name, why=why: why in cluster.processes[name].text(), "it says why it is refused")
+            assert cluster.serving() == 2
+            cluster.kill(name)
 
 
 def renewed_certificates_are_used_without_a_restart():
