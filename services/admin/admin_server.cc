@@ -17,6 +17,7 @@
 #include "services/http/site_check.h"
 #include "services/log/log.h"
 #include "services/shell/loop.h"
+#include "services/tls/security.h"
 
 namespace skein::services {
 namespace {
@@ -95,13 +96,18 @@ class AdminServer::Pages {
         "admin", [this] { return next_look_us_; }, [this] { Tick(); });
     const std::string host = options.host.empty() ? service_host : options.host;
     if (http::IsLoopbackHost(host)) sites_ = http::SiteCheck({}, "");
-    auto started = http::Server::Start(
-        {.host = host, .port = static_cast<uint16_t>(options.port), .threads = 1},
-        [this](http::Request request, ResponderPtr responder) {
-          auto foreign = sites_.RefuseHost(request);
-          if (foreign) return responder->Send(*std::move(foreign));
-          routes_.Serve(std::move(request), std::move(responder));
-        });
+    const tls::Security& security = tls::ProcessSecurity();
+    auto started =
+        http::Server::Start({.host = host,
+                             .port = static_cast<uint16_t>(options.port),
+                             .threads = 1,
+                             .certificates = security.certificates,
+                             .need_certificate = security.mutual == tls::Mutual::kAll},
+                            [this](http::Request request, ResponderPtr responder) {
+                              auto foreign = sites_.RefuseHost(request);
+                              if (foreign) return responder->Send(*std::move(foreign));
+                              routes_.Serve(std::move(request), std::move(responder));
+                            });
     if (!started.ok()) return AboutListening("admin-port", started.status());
     server_ = *std::move(started);
     return WritePortFile(options.port_file, server_->port());

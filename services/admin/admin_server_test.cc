@@ -236,5 +236,15 @@ TEST(AdminAccess, ThisHostOrTheToken) {
   EXPECT_FALSE(ReadAdminToken(file).ok());
 }
 
+TEST(AdminAccess, AnOperatorsCertificateIsEnough) {
+  http::Request request;
+  request.remote = "10.0.0.9";
+  EXPECT_EQ(RefuseAdmin(request, "")->status, 403);
+  request.certified = tls::RoleSet{tls::Role::kRouter};
+  EXPECT_EQ(RefuseAdmin(request, "")->status, 403);
+  request.certified = tls::RoleSet{tls::Role::kOperator};
+  EXPECT_FALSE(RefuseAdmin(request, "").has_value());
+}
+
 }  // namespace
 }  // namespace skein::services

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "services/http/message.h"
+#include "services/tls/security.h"
 
 namespace skein::services::http {
 
@@ -30,8 +31,10 @@ struct ClientRequest {
 };
 
 // UNAVAILABLE: nothing listens, or the answer is not HTTP. DEADLINE_EXCEEDED: no complete answer
-// within `timeout`. Both name the address. Answers may have up to 16 MiB.
+// within `timeout`. Both name the address. Answers may have up to 16 MiB. Where the process has
+// certificates it speaks TLS, and the server's must name a role or be for the host.
 absl::StatusOr<Response> Ask(const Address& address, const ClientRequest& request,
-                             std::chrono::milliseconds timeout);
+                             std::chrono::milliseconds timeout,
+                             const tls::Security& security = tls::ProcessSecurity());
 
 }  // namespace skein::services::http

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "services/http/byte_budget.h"
+#include "services/tls/roles.h"
 
 namespace skein::services {
 
@@ -48,6 +49,8 @@ struct Request {
   // Not sent: whose API key it came with; null: it had none, or none is needed. What a Caller is
   // belongs to the service (services/router/access/caller.h).
   std::shared_ptr<const Caller> caller = nullptr;
+  // Not sent: the roles that the client's certificate names; empty: it has presented none.
+  std::optional<tls::RoleSet> certified = {};
 
   std::string_view Get(std::string_view name) const { return FindHeader(headers, name); }
 };

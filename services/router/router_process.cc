@@ -39,6 +39,7 @@
 #include "services/router/jobs/offline_jobs.h"
 #include "services/router/spans/request_spans.h"
 #include "services/shell/loop.h"
+#include "services/tls/security.h"
 #include "services/tracing/trace_page.h"
 #include "services/tracing/tracing.h"
 
@@ -89,6 +90,8 @@ http::ServerOptions HttpOptions(const RouterOptions& options,
   out.read_timeout = Milliseconds(options.read_timeout_s);
   out.write_timeout = Milliseconds(options.write_timeout_s);
   out.answer_timeout = Milliseconds(options.request_deadline_s);
+  out.certificates = tls::ProcessSecurity().certificates;
+  out.need_certificate = tls::ProcessSecurity().mutual == tls::Mutual::kAll;
   return out;
 }
 
