@@ -8,6 +8,7 @@
 #include "services/router/jobs/client_download.h"
 #include "services/router/jobs/job_objects.h"
 #include "services/router/jobs/list_query.h"
+#include "services/router/jobs/owner.h"
 #include "services/router/jobs/upload_form.h"
 
 namespace skein::services {
@@ -25,9 +26,10 @@ std::string IdOf(const http::Request& request) {
   return id;
 }
 
-v1::FileId FileIdOf(const std::string& id) {
+v1::FileId FileIdOf(const http::Request& request) {
   v1::FileId out;
-  out.set_id(id);
+  out.set_id(IdOf(request));
+  SetOwner(request, &out);
   return out;
 }
 
@@ -69,9 +71,10 @@ void FilesApi::AddRoutes(http::Routes* routes) {
   routes->Add("GET", "/v1/files/*/content",
               [this](const http::Request& request, const ResponderPtr& responder) {
                 const std::string id = IdOf(request);
-                ClientDownload::Begin(jobs_, id, responder, [id, responder](const auto& status) {
-                  responder->Send(ToResponse(JobsError(status, NoSuchFile(id, "id", 404))));
-                });
+                ClientDownload::Begin(
+                    jobs_, FileIdOf(request), responder, [id, responder](const auto& status) {
+                      responder->Send(ToResponse(JobsError(status, NoSuchFile(id, "id", 404))));
+                    });
               });
 }
 
@@ -92,8 +95,9 @@ http::BodyPlan FilesApi::PlanBody(const http::Request& head) const {
     held = std::make_shared<http::ByteBudget::Lease>(options_.bodies);
     if (!held->Resize(kUploadBytes)) return refuse(kNoRoom);
   }
+  const std::string owner = head.caller == nullptr ? "" : head.caller->tenant;
   return {.bytes_max = body_bytes_max(),
-          .sink = std::make_shared<UploadForm>(jobs_, boundary, options_.file_bytes_max,
+          .sink = std::make_shared<UploadForm>(jobs_, boundary, owner, options_.file_bytes_max,
                                                std::move(held))};
 }
 
@@ -112,6 +116,7 @@ void FilesApi::List(const http::Request& request, const ResponderPtr& responder)
   asked.set_limit(static_cast<uint32_t>(query.limit));
   asked.set_after(query.after);
   asked.set_oldest_first(order == "asc");
+  SetOwner(request, &asked);
   jobs_->Call(&JobsClient::Stub::async_interface::ListFiles, asked,
               [responder, after = query.after](const absl::StatusOr<v1::ListFilesResponse>& list) {
                 responder->Send(list.ok() ? JsonAnswer(FileListBody(*list))
@@ -122,7 +127,7 @@ void FilesApi::List(const http::Request& request, const ResponderPtr& responder)
 
 void FilesApi::Retrieve(const http::Request& request, const ResponderPtr& responder) {
   const std::string id = IdOf(request);
-  jobs_->Call(&JobsClient::Stub::async_interface::GetFile, FileIdOf(id),
+  jobs_->Call(&JobsClient::Stub::async_interface::GetFile, FileIdOf(request),
               [responder, id](const absl::StatusOr<v1::StoredFile>& file) {
                 responder->Send(
                     file.ok() ? JsonAnswer(FileBody(*file))
@@ -132,7 +137,7 @@ void FilesApi::Retrieve(const http::Request& request, const ResponderPtr& respon
 
 void FilesApi::Delete(const http::Request& request, const ResponderPtr& responder) {
   const std::string id = IdOf(request);
-  jobs_->Call(&JobsClient::Stub::async_interface::DeleteFile, FileIdOf(id),
+  jobs_->Call(&JobsClient::Stub::async_interface::DeleteFile, FileIdOf(request),
               [responder, id](const absl::StatusOr<v1::DeleteFileResponse>& deleted) {
                 responder->Send(deleted.ok() ? JsonAnswer(FileDeletedBody(id))
                                              : ToResponse(JobsError(deleted.status(),
