@@ -12,6 +12,7 @@
 #include "services/skeinctl/cluster/requests.h"
 #include "services/skeinctl/cluster/status.h"
 #include "services/skeinctl/cluster/transports.h"
+#include "services/skeinctl/keys/keys.h"
 #include "services/skeinctl/planning/fit.h"
 #include "services/skeinctl/planning/plan.h"
 #include "services/skeinctl/planning/profile.h"
@@ -37,6 +38,7 @@ const std::vector<Command>& Commands() {
       MakeCommand<JobsFlags>("jobs", RunJobs),
       MakeCommand<DrainFlags>("drain", RunDrain),
       MakeCommand<LogsFlags>("logs", RunLogs),
+      MakeCommand<KeysFlags>("keys", RunKeys),
       MakeCommand<PlanFlags>("plan", RunPlan),
       MakeCommand<FitFlags>("fit", RunFit),
       MakeCommand<ProfileFlags>("profile", RunProfile),
