@@ -28,6 +28,12 @@ absl::Status FillJob(JobShell* shell, absl::StatusOr<JobStore::Job> job, v1::Job
   return absl::OkStatus();
 }
 
+// The owner of a message that may name one.
+template <class Message>
+JobStore::Owner OwnerOf(const Message& message) {
+  return message.has_owner() ? JobStore::Owner(message.owner()) : std::nullopt;
+}
+
 // A stream that is refused.
 class RefusedLines : public grpc::ServerBidiReactor<v1::RouterLines, v1::OrchestratorLines> {
  public:
@@ -65,13 +71,13 @@ grpc::ServerReadReactor<v1::CreateFileRequest>* JobService::CreateFile(
 grpc::ServerWriteReactor<v1::FileContent>* JobService::ReadFile(
     grpc::CallbackServerContext* context, const v1::FileId* request) {
   const grpc::Status refusal = RefusalOf(*context);
-  return refusal.ok() ? FileDownload::Begin(shell_, request->id()) : FileDownload::Refuse(refusal);
+  return refusal.ok() ? FileDownload::Begin(shell_, request->id(), OwnerOf(*request)) : FileDownload::Refuse(refusal);
 }
 
 grpc::ServerUnaryReactor* JobService::GetFile(grpc::CallbackServerContext* context,
                                               const v1::FileId* request, v1::StoredFile* response) {
-  return Unary(context, [id = request->id(), response](JobStore* store) {
-    return Fill(store->GetFile(id), response);
+  return Unary(context, [request = *request, response](JobStore* store) {
+    return Fill(store->GetFile(request.id(), OwnerOf(request)), response);
   });
 }
 
@@ -86,7 +92,9 @@ grpc::ServerUnaryReactor* JobService::ListFiles(grpc::CallbackServerContext* con
 grpc::ServerUnaryReactor* JobService::DeleteFile(grpc::CallbackServerContext* context,
                                                  const v1::FileId* request,
                                                  v1::DeleteFileResponse*) {
-  return Unary(context, [id = request->id()](JobStore* store) { return store->DeleteFile(id); });
+  return Unary(context, [request = *request](JobStore* store) {
+    return store->DeleteFile(request.id(), OwnerOf(request));
+  });
 }
 
 grpc::ServerUnaryReactor* JobService::CreateJob(grpc::CallbackServerContext* context,
@@ -101,8 +109,8 @@ grpc::ServerUnaryReactor* JobService::CreateJob(grpc::CallbackServerContext* con
 
 grpc::ServerUnaryReactor* JobService::GetJob(grpc::CallbackServerContext* context,
                                              const v1::JobId* request, v1::JobStatus* response) {
-  return Unary(context, [shell = shell_, id = request->id(), response](JobStore* store) {
-    return FillJob(shell, store->GetJob(id), response);
+  return Unary(context, [shell = shell_, request = *request, response](JobStore* store) {
+    return FillJob(shell, store->GetJob(request.id(), OwnerOf(request)), response);
   });
 }
 
@@ -126,8 +134,8 @@ grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* cont
 
 grpc::ServerUnaryReactor* JobService::CancelJob(grpc::CallbackServerContext* context,
                                                 const v1::JobId* request, v1::JobStatus* response) {
-  return Unary(context, [shell = shell_, id = request->id(), response](JobStore* store) {
-    auto job = store->BeginCancel(id);
+  return Unary(context, [shell = shell_, request = *request, response](JobStore* store) {
+    auto job = store->BeginCancel(request.id(), OwnerOf(request));
     if (job.ok()) shell->Cancelled(*job);
     return FillJob(shell, std::move(job), response);
   });

@@ -202,7 +202,8 @@ void JobShell::Close(const absl::Status& why) {
 }
 
 void JobShell::Know(uint64_t number, const v1::JobStatus& status) {
-  known_[number] = {status.id(), status.endpoint(), status.created_s(), status.model()};
+  known_[number] = {status.id(), status.endpoint(), status.created_s(), status.model(),
+                    status.owner()};
   numbers_[status.id()] = number;
 }
 

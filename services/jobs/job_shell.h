@@ -157,6 +157,7 @@ class JobShell : public CoreShell<JobShell, scheduler::jobs::JobCore, scheduler:
     std::string endpoint;
     int64_t created_s = 0;
     std::string model;  // empty: its input has not been read
+    std::string owner;  // empty: nobody's
   };
 
   void Watch();  // the thread's

@@ -312,6 +312,7 @@ absl::Status JobStore::Publish(Output* output, std::vector<v1::StoredFile>* file
     file.set_id(absl::StrCat("file-", RandomHex().substr(0, 24)));
     file.set_name(absl::StrCat(status.id(), errors ? "_error.jsonl" : "_output.jsonl"));
     file.set_purpose("batch_output");
+    file.set_owner(status.owner());
     file.set_bytes(content->bytes());
     file.set_created_s(Now());
     if (output->expires_after_s != 0) file.set_expires_s(Now() + output->expires_after_s);

@@ -181,6 +181,7 @@ void JobShell::SendOrder(const core::GiveLine& effect, const absl::StatusOr<std:
   auto* const order = message.mutable_order();
   FillId(effect.key, order->mutable_line());
   order->set_endpoint(known_[effect.key.job].endpoint);
+  order->set_owner(known_[effect.key.job].owner);
   order->set_body(*body);
   if (effect.within_us != scheduler::kNever) {
     order->set_within_us(static_cast<uint64_t>(effect.within_us));

@@ -91,10 +91,11 @@ void FileUpload::End() {
   });
 }
 
-FileDownload* FileDownload::Begin(JobShell* shell, const std::string& id) {
+FileDownload* FileDownload::Begin(JobShell* shell, const std::string& id,
+                                  const JobStore::Owner& owner) {
   auto* const download = new FileDownload(shell);
-  shell->OnStore(download, [download, id](JobStore* store) {
-    auto file = store->ReadFile(id);
+  shell->OnStore(download, [download, id, owner](JobStore* store) {
+    auto file = store->ReadFile(id, owner);
     if (!file.ok()) {
       return download->Finish(ToGrpc(download->shell_->Told(file.status())));
     }

@@ -55,6 +55,10 @@ void RegisterAccess(RouterOptions* options, FlagSet* f) {
             "How often to look whether the files of keys and tenants have changed, and read them "
             "then; 0 means only at SIGHUP.",
             0, 86400);
+  f->String(&options->admin_key_file, "admin-key-file",
+            "File of operators' keys, in the format of --api-key-file, for the pages /admin/... of "
+            "the admin port; without it there are none. SIGHUP reads it again.")
+      .Value("FILE");
   f->String(&options->audit_log, "audit-log",
             "File to append a line to for each request that ended or was refused: tenant, key's "
             "id, model, tokens, outcome. SIGHUP opens it anew.")

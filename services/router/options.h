@@ -29,6 +29,7 @@ struct RouterOptions {
   std::string tenants_file;
   int64_t tenant_routers = 1;
   double key_reload_s = 0;
+  std::string admin_key_file;
   std::string audit_log;
   int64_t audit_log_bytes = 0;
   std::string log_level = "info";

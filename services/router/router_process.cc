@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -30,8 +33,10 @@
 #include "services/metrics/metrics.h"
 #include "services/metrics/metrics_page.h"
 #include "services/metrics/process_metrics.h"
+#include "services/router/access/access.h"
 #include "services/router/access/accounts.h"
 #include "services/router/access/audit_log.h"
+#include "services/router/access/tenant_admin.h"
 #include "services/router/api/api.h"
 #include "services/router/api/cluster_page.h"
 #include "services/router/api/edge.h"
@@ -114,9 +119,10 @@ RouterApiOptions ApiOptions(const RouterOptions& options, TraceRecorder* trace,
 }
 
 // The orchestrators of the first cell keep the jobs; their lines may be computed in any cell.
-OfflineJobsOptions JobsOptions(const RouterOptions& options, uint64_t incarnation,
-                               const std::shared_ptr<http::ByteBudget>& bodies,
-                               const RouterApi* api) {
+OfflineJobsOptions JobsOptions(
+    const RouterOptions& options, uint64_t incarnation,
+    const std::shared_ptr<http::ByteBudget>& bodies, const RouterApi* api,
+    std::function<std::shared_ptr<const Caller>(const std::string& owner)> caller) {
   const auto draining = [api] { return api->draining(); };
   return {.client = {.orchestrators = options.orchestrators().front()},
           .files = {.file_bytes_max = static_cast<size_t>(options.max_file_bytes),
@@ -125,7 +131,8 @@ OfflineJobsOptions JobsOptions(const RouterOptions& options, uint64_t incarnatio
           .batches = {.strict = options.strict_api, .draining = draining},
           .lines = {.router = incarnation,
                     .lines_max = std::min(options.job_lines_max, options.max_streams / 2),
-                    .bodies = bodies}};
+                    .bodies = bodies,
+                    .caller = std::move(caller)}};
 }
 
 ConsoleOptions ConsoleOptionsOf(const RouterOptions& options, std::vector<std::string> models,
@@ -190,7 +197,9 @@ class Router {
                         KeepsAccounts() ? &accounts_ : nullptr),
              &models_, &shell_, &watch_, &router_metrics_),
         jobs_(
-            JobsOptions(options, shell_options_.incarnation, bodies_, &api_), &shell_.channels(),
+            JobsOptions(options, shell_options_.incarnation, bodies_, &api_,
+                        [this](const std::string& owner) { return CallerOfJob(owner); }),
+            &shell_.channels(),
             [this](const http::Request& request, const std::shared_ptr<http::Responder>& to,
                    int64_t within_us) { api_.RunLine(request, to, within_us); },
             &router_metrics_, metrics) {
@@ -221,11 +230,16 @@ class Router {
     return status;
   }
 
-  // SIGHUP: the keys and tenants as they are in the files now; a bad file changes nothing. The
-  // audit log is opened anew.
-  void Reload() {
+  // SIGHUP, or an operator's order: the keys and tenants as they are in the files now; a bad file
+  // changes nothing. The audit log is opened anew.
+  absl::Status Reload() {
     if (audit_ != nullptr) audit_->Reopen();
-    NoteReload(edge_->ReadKeys(), /*repeats=*/false);
+    absl::Status read = edge_->ReadKeys();
+    NoteReload(read, /*repeats=*/false);
+    return read;
+  }
+  void LookAtTenants(const std::function<void(const Access&, Accounts*)>& look) {
+    look(edge_->access(), &accounts_);
   }
 
   // Probes are served until the last answer has ended; connections that clients keep open are
@@ -298,11 +312,10 @@ class Router {
     router_metrics_.RefreshHeldBytes(*bodies_);
     if (trace_ != nullptr) router_metrics_.RefreshTrace(trace_->written(), trace_->dropped());
     if (tracing_ != nullptr) tracing_->RefreshMetrics();
-    if (KeepsAccounts()) accounts_.Refresh(metrics_);
+    if (!KeepsAccounts()) return;
+    accounts_.Refresh(metrics_);
     if (audit_ != nullptr) router_metrics_.RefreshAudit(audit_->counts());
-    if (edge_ != nullptr && edge_->access().required()) {
-      router_metrics_.RefreshKeyRefusals(edge_->access().refusals());
-    }
+    if (edge_ != nullptr) router_metrics_.RefreshKeyRefusals(edge_->access().refusals());
   }
 
   absl::Status Invariants() {
@@ -339,6 +352,11 @@ class Router {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
         limit - std::chrono::steady_clock::now());
     server_->Stop(std::max(left, std::chrono::milliseconds(500)));
+  }
+
+  // Whose line of a job it is; null: nobody's. Lines come once the edge is there.
+  std::shared_ptr<const Caller> CallerOfJob(const std::string& owner) const {
+    return edge_->access().required() ? edge_->access().CallerOfTenant(owner) : nullptr;
   }
 
   // Whether requests have tenants, or are to be written down.
@@ -494,6 +512,34 @@ class Pages {
  public:
   explicit Pages(bool console) : console_(console) {}
 
+  // Before the admin server starts.
+  absl::Status OpenTenantAdmin(const std::string& key_file) {
+    if (key_file.empty()) return absl::OkStatus();
+    auto admin = TenantAdmin::Open(
+        key_file, {.look =
+                       [this](const auto& look) {
+                         return router.With([&](Router& running) { running.LookAtTenants(look); });
+                       },
+                   .reload = [this] { return Reload(); }});
+    if (!admin.ok()) return admin.status();
+    tenant_admin_ = *std::move(admin);
+    return absl::OkStatus();
+  }
+
+  // Empty: there is no router now.
+  std::optional<absl::Status> Reload() {
+    std::optional<absl::Status> read;
+    router.With([&read](Router& running) { read = running.Reload(); });
+    if (tenant_admin_ == nullptr) return read;
+    absl::Status own = tenant_admin_->ReadKeys();
+    if (!own.ok()) {
+      LogError("operators' keys not reloaded; the previous keys stay valid",
+               {{"reason", std::string(own.message())}});
+    }
+    if (read.has_value()) read->Update(own);
+    return read;
+  }
+
   void WaitFor(const std::string& what) {
     std::lock_guard lock(mutex_);
     reason_ = what;
@@ -536,6 +582,7 @@ class Pages {
                     ServeConsole(std::move(request), std::move(responder));
                   };
                   if (console_) AddConsoleRoutes(serve, routes);
+                  if (tenant_admin_ != nullptr) tenant_admin_->AddRoutes(routes);
                 }};
   }
 
@@ -580,6 +627,7 @@ class Pages {
 
   const bool console_;
   ProcessMetrics process_{"router", &metrics};
+  std::unique_ptr<TenantAdmin> tenant_admin_;  // null: no --admin-key-file
   std::mutex mutex_;
   std::string reason_;  // guarded by mutex_
   std::atomic<bool> drain_{false};
@@ -605,6 +653,7 @@ absl::StatusOr<Models> LoadModels(const RouterOptions& options, Pages* pages) {
 absl::Status RunRouter(const RouterOptions& options) {
   BlockReloadSignal();
   Pages pages(options.console);
+  if (absl::Status s = pages.OpenTenantAdmin(options.admin_key_file); !s.ok()) return s;
   const std::unique_ptr<Tracing> tracing =
       Tracing::Start(options.tracing, ThisProcess("router"), &pages.metrics);
   pages.tracing = tracing.get();
@@ -622,7 +671,7 @@ absl::Status RunRouter(const RouterOptions& options) {
   if (absl::Status status = router.Listen(); !status.ok()) return status;
   pages.router.Put(&router);
   pages.ObeyEarlyOrder();
-  while (AwaitStopOrReloadSignal() == SIGHUP) router.Reload();
+  while (AwaitStopOrReloadSignal() == SIGHUP) pages.Reload();
   LogInfo("stopping");
   router.Drain();
   pages.router.Take();

@@ -78,8 +78,8 @@ TEST_F(TenantsTest, TheSpecSaysWhoseRequestItIsAndWhatItWants) {
   EXPECT_EQ(spec.ttft_goal_us(), 500'000u);
   EXPECT_EQ(spec.tpot_goal_us(), 0u);
   EXPECT_EQ(spec.priority(), -3);
-  EXPECT_EQ(
-      Complete("gold", 4, {{"x-llm-d-slo-ttft-ms", "100"}, {"x-slo-tpot-ms", "9"}}).status, 200);
+  EXPECT_EQ(Complete("gold", 4, {{"x-llm-d-slo-ttft-ms", "100"}, {"x-slo-tpot-ms", "9"}}).status,
+            200);
   spec = cluster_->specs().back();
   EXPECT_EQ(spec.ttft_goal_us(), 500'000u) << "not more urgent than the tenant";
   EXPECT_EQ(spec.tpot_goal_us(), 9'000u);
@@ -158,8 +158,8 @@ TEST_F(TenantsTest, RequestsAtATimeEndWithTheirClients) {
     return script;
   });
   auto held = std::make_unique<RawClient>(server_->port());
-  held->Send(MakeRequest("POST", "/v1/completions",
-                         R"({"model":"m","prompt":"p","max_tokens":9})", With("one")));
+  held->Send(MakeRequest("POST", "/v1/completions", R"({"model":"m","prompt":"p","max_tokens":9})",
+                         With("one")));
   AwaitRunning("a", 1);
   const http::Response refused = Complete("two", 4);
   EXPECT_EQ(refused.status, 429);
@@ -217,9 +217,9 @@ TEST_F(TenantsTest, WhatWasUsedAddsUpInTheAuditLogTheMetricsAndTheAnswers) {
     if (max_tokens % 5 == 3) {
       const int64_t before = accounts_->Look(tenant).totals.ended[Outcome::kCancelled];
       RawClient client(server_->port());
-      client.Send(MakeRequest(
-          "POST", "/v1/completions",
-          R"({"model":"m","prompt":"abcde","stream":true,"max_tokens":13})", With("k" + tenant)));
+      client.Send(MakeRequest("POST", "/v1/completions",
+                              R"({"model":"m","prompt":"abcde","stream":true,"max_tokens":13})",
+                              With("k" + tenant)));
       if (client.ReadHead().status != 200) continue;  // over a limit
       client.Close();
       while (accounts_->Look(tenant).totals.ended[Outcome::kCancelled] == before) {
@@ -267,9 +267,8 @@ TEST_F(TenantsTest, WhatWasUsedAddsUpInTheAuditLogTheMetricsAndTheAnswers) {
       EXPECT_NE(text.find(line), std::string::npos) << line << text;
     }
     for (const std::string outcome : {"finished", "failed", "cancelled"}) {
-      const std::string line = "skein_tenant_requests_total{outcome=\"" + outcome +
-                               "\",tenant=\"" + tenant + "\"} " +
-                               std::to_string(audited[tenant][outcome]) + "\n";
+      const std::string line = "skein_tenant_requests_total{outcome=\"" + outcome + "\",tenant=\"" +
+                               tenant + "\"} " + std::to_string(audited[tenant][outcome]) + "\n";
       EXPECT_NE(text.find(line), std::string::npos) << line << text;
     }
   }

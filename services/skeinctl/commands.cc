@@ -13,6 +13,7 @@
 #include "services/skeinctl/cluster/status.h"
 #include "services/skeinctl/cluster/trace.h"
 #include "services/skeinctl/cluster/transports.h"
+#include "services/skeinctl/keys/keys.h"
 #include "services/skeinctl/planning/fit.h"
 #include "services/skeinctl/planning/plan.h"
 #include "services/skeinctl/planning/profile.h"
@@ -39,6 +40,7 @@ const std::vector<Command>& Commands() {
       MakeCommand<JobsFlags>("jobs", RunJobs),
       MakeCommand<DrainFlags>("drain", RunDrain),
       MakeCommand<LogsFlags>("logs", RunLogs),
+      MakeCommand<KeysFlags>("keys", RunKeys),
       MakeCommand<PlanFlags>("plan", RunPlan),
       MakeCommand<FitFlags>("fit", RunFit),
       MakeCommand<ProfileFlags>("profile", RunProfile),

@@ -35,9 +35,10 @@ class ClusterWithASpan(Cluster):
     """Every prompt is computed by two instances; and one more decode-worker runs under skein-node."""
 
     def __init__(self):
-        trace = os.path.join(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")), "trace.jsonl")
+        folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
+        trace, audit = os.path.join(folder, "trace.jsonl"), os.path.join(folder, "audit.jsonl")
         super().__init__(binaries_from_argv(), MODEL, prefill=2, decode=1, orchestrator_flags=ORCHESTRATOR,
-                         router_flags=["--record-trace=" + trace, "--max-streams=%d" % PLACES, "--max-queued=0",
+                         router_flags=["--record-trace=" + trace, "--audit-log=" + audit, "--max-streams=%d" % PLACES, "--max-queued=0",
                                        "--trace-endpoint=http://127.0.0.1:9"])  # where nobody listens
 
     def start_router(self):

@@ -8,6 +8,7 @@
 #include "services/router/jobs/client_download.h"
 #include "services/router/jobs/job_objects.h"
 #include "services/router/jobs/list_query.h"
+#include "services/router/jobs/owner.h"
 #include "services/router/jobs/upload_form.h"
 
 namespace skein::services {
@@ -18,9 +19,10 @@ constexpr char kContent[] = "/content";
 constexpr size_t kUploadBytes = 2 * ClientUpload::kBufferBytes;  // that one holds, at most
 constexpr int64_t kListMax = 10'000;
 
-v1::FileId FileIdOf(const std::string& id) {
+v1::FileId FileIdOf(const http::Request& request) {
   v1::FileId out;
-  out.set_id(id);
+  out.set_id(IdIn(request, kPath, kContent));
+  SetOwner(request, &out);
   return out;
 }
 
@@ -61,9 +63,10 @@ void FilesApi::AddRoutes(http::Routes* routes) {
   routes->Add("GET", "/v1/files/*/content",
               [this](const http::Request& request, const ResponderPtr& responder) {
                 const std::string id = IdIn(request, kPath, kContent);
-                ClientDownload::Begin(jobs_, id, responder, [id, responder](const auto& status) {
-                  responder->Send(ToResponse(JobsError(status, NoSuchFile(id, "id", 404))));
-                });
+                ClientDownload::Begin(
+                    jobs_, FileIdOf(request), responder, [id, responder](const auto& status) {
+                      responder->Send(ToResponse(JobsError(status, NoSuchFile(id, "id", 404))));
+                    });
               });
 }
 
@@ -84,8 +87,9 @@ http::BodyPlan FilesApi::PlanBody(const http::Request& head) const {
     held = std::make_shared<http::ByteBudget::Lease>(options_.bodies);
     if (!held->Resize(kUploadBytes)) return refuse(kNoRoom);
   }
+  const std::string owner = head.caller == nullptr ? "" : head.caller->tenant;
   return {.bytes_max = body_bytes_max(),
-          .sink = std::make_shared<UploadForm>(jobs_, boundary, options_.file_bytes_max,
+          .sink = std::make_shared<UploadForm>(jobs_, boundary, owner, options_.file_bytes_max,
                                                std::move(held))};
 }
 
@@ -104,6 +108,7 @@ void FilesApi::List(const http::Request& request, const ResponderPtr& responder)
   asked.set_limit(static_cast<uint32_t>(query.limit));
   asked.set_after(query.after);
   asked.set_oldest_first(order == "asc");
+  SetOwner(request, &asked);
   jobs_->Call(&JobsClient::Stub::async_interface::ListFiles, asked,
               [responder, after = query.after](const absl::StatusOr<v1::ListFilesResponse>& list) {
                 responder->Send(list.ok() ? JsonAnswer(FileListBody(*list))
@@ -114,7 +119,7 @@ void FilesApi::List(const http::Request& request, const ResponderPtr& responder)
 
 void FilesApi::Retrieve(const http::Request& request, const ResponderPtr& responder) {
   const std::string id = IdIn(request, kPath, kContent);
-  jobs_->Call(&JobsClient::Stub::async_interface::GetFile, FileIdOf(id),
+  jobs_->Call(&JobsClient::Stub::async_interface::GetFile, FileIdOf(request),
               [responder, id](const absl::StatusOr<v1::StoredFile>& file) {
                 responder->Send(
                     file.ok() ? JsonAnswer(FileBody(*file))
@@ -124,7 +129,7 @@ void FilesApi::Retrieve(const http::Request& request, const ResponderPtr& respon
 
 void FilesApi::Delete(const http::Request& request, const ResponderPtr& responder) {
   const std::string id = IdIn(request, kPath, kContent);
-  jobs_->Call(&JobsClient::Stub::async_interface::DeleteFile, FileIdOf(id),
+  jobs_->Call(&JobsClient::Stub::async_interface::DeleteFile, FileIdOf(request),
               [responder, id](const absl::StatusOr<v1::DeleteFileResponse>& deleted) {
                 responder->Send(deleted.ok() ? JsonAnswer(FileDeletedBody(id))
                                              : ToResponse(JobsError(deleted.status(),

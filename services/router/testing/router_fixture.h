@@ -66,8 +66,10 @@ class RouterTest : public ::testing::Test {
     edge_ = *std::move(edge);
     http_options.planned_bytes_max = jobs_->files().body_bytes_max();
     http_options.plan_body = [this, most = http_options.body_bytes_max](const http::Request& head) {
-      return FilesApi::IsUpload(head) ? jobs_->files().PlanBody(head)
-                                      : http::BodyPlan{.bytes_max = most};
+      if (!FilesApi::IsUpload(head)) return http::BodyPlan{.bytes_max = most};
+      http::Request asked = head;
+      if (auto refusal = edge_->Admit(&asked)) return http::BodyPlan{.refusal = std::move(refusal)};
+      return jobs_->files().PlanBody(asked);
     };
     http_options.complete = [this](const http::Request& request, http::Response* response) {
       edge_->Complete(request, response);
@@ -98,6 +100,11 @@ class RouterTest : public ::testing::Test {
   void StartJobs() {
     jobs_options_.client.orchestrators = cluster_->endpoint();
     jobs_options_.lines.router = 7;
+    if (!edge_options_.api_key_file.empty()) {
+      jobs_options_.lines.caller = [this](const std::string& owner) {
+        return edge_->access().CallerOfTenant(owner);
+      };
+    }
     jobs_ = std::make_unique<OfflineJobs>(
         jobs_options_, &shell_->channels(),
         [this](const http::Request& request, const std::shared_ptr<http::Responder>& responder,
