@@ -97,17 +97,16 @@ class AdminServer::Pages {
     const std::string host = options.host.empty() ? service_host : options.host;
     if (http::IsLoopbackHost(host)) sites_ = http::SiteCheck({}, "");
     const tls::Security& security = tls::ProcessSecurity();
-    auto started =
-        http::Server::Start({.host = host,
-                             .port = static_cast<uint16_t>(options.port),
-                             .threads = 1,
-                             .certificates = security.certificates,
-                             .need_certificate = security.mutual == tls::Mutual::kAll},
-                            [this](http::Request request, ResponderPtr responder) {
-                              auto foreign = sites_.RefuseHost(request);
-                              if (foreign) return responder->Send(*std::move(foreign));
-                              routes_.Serve(std::move(request), std::move(responder));
-                            });
+    auto started = http::Server::Start({.host = host,
+                                        .port = static_cast<uint16_t>(options.port),
+                                        .threads = 1,
+                                        .certificates = security.certificates,
+                                        .need_certificate = security.mutual == tls::Mutual::kAll},
+                                       [this](http::Request request, ResponderPtr responder) {
+                                         auto foreign = sites_.RefuseHost(request);
+                                         if (foreign) return responder->Send(*std::move(foreign));
+                                         routes_.Serve(std::move(request), std::move(responder));
+                                       });
     if (!started.ok()) return AboutListening("admin-port", started.status());
     server_ = *std::move(started);
     return WritePortFile(options.port_file, server_->port());

@@ -71,7 +71,8 @@ grpc::ServerReadReactor<v1::CreateFileRequest>* JobService::CreateFile(
 grpc::ServerWriteReactor<v1::FileContent>* JobService::ReadFile(
     grpc::CallbackServerContext* context, const v1::FileId* request) {
   const grpc::Status refusal = RefusalOf(*context);
-  return refusal.ok() ? FileDownload::Begin(shell_, request->id(), OwnerOf(*request)) : FileDownload::Refuse(refusal);
+  return refusal.ok() ? FileDownload::Begin(shell_, request->id(), OwnerOf(*request))
+                      : FileDownload::Refuse(refusal);
 }
 
 grpc::ServerUnaryReactor* JobService::GetFile(grpc::CallbackServerContext* context,
