@@ -32,7 +32,7 @@ TEST(KeysTest, NamesAreChecked) {
     FlagSet set;
     flags.Register(&set);
     arguments.insert(arguments.begin(), "keys");
-    return set.Parse(static_cast<int>(arguments.size()), arguments.data());
+    return set.Parse(static_cast<int>(arguments.size()), arguments.data(), {});
   };
   EXPECT_TRUE(parse({"new"}).ok());
   EXPECT_TRUE(parse({"new", "--tenant=a.b"}).ok());
