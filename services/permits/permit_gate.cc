@@ -173,7 +173,7 @@ absl::Status PermitGate::Open(scheduler::OpenTransferRequest* request, const Sho
     return absl::OkStatus();
   }
   Permit permit;
-  const absl::Status valid =
+  absl::Status valid =
       Verify(shown.permit, request->id, request->epoch, request->incarnation, &permit);
   if (!valid.ok()) return valid;
   return Use(permit, shown, {request->id, request->epoch, request->prefill}, /*ends=*/false);
@@ -193,7 +193,7 @@ absl::Status PermitGate::Abort(scheduler::AbortRequest* request, const Shown& sh
     return absl::OkStatus();
   }
   Permit permit;
-  const absl::Status valid =
+  absl::Status valid =
       Verify(shown.permit, request->id, request->epoch, request->incarnation, &permit);
   if (!valid.ok()) return valid;
   return Use(permit, shown, transfer, /*ends=*/true);
