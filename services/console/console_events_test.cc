@@ -68,8 +68,8 @@ TEST_F(ConsoleEventsTest, AKill) {
   v1::GoneStatus* gone = cell_.status.add_gone();
   gone->set_instance(3);
   gone->set_role(v1::ROLE_DECODE);
-  gone->set_why("its lease expired");
-  EXPECT_EQ(Happened(), Texts{"decode instance 3 was lost (its lease expired)"});
+  gone->set_why("was lost: its lease expired");
+  EXPECT_EQ(Happened(), Texts{"decode instance 3 was lost: its lease expired"});
   AddInstance(9);
   EXPECT_EQ(Happened(), Texts{"decode instance 9 joined from n"});
 }
