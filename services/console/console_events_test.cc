@@ -50,7 +50,9 @@ class ConsoleEventsTest : public ::testing::Test {
   std::vector<std::string> Happened() {
     const Json after = View();
     std::vector<std::string> texts;
-    for (const ConsoleEvent& event : EventsBetween(before_, after)) texts.push_back(event.text);
+    const std::vector<ConsoleEvent> events = EventsBetween(before_, after);
+    texts.reserve(events.size());
+    for (const ConsoleEvent& event : events) texts.push_back(event.text);
     before_ = after;
     return texts;
   }
