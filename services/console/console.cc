@@ -80,7 +80,7 @@ absl::StatusOr<Json> Obey(LeaderCalls* calls, const ConsoleOrder& order) {
   Json done = {{"done", Json::array()}};
   if (const auto* drain = std::get_if<v1::DrainRequest>(&order.call)) {
     v1::DrainResponse response;
-    const absl::Status status =
+    absl::Status status =
         FromGrpc(calls->Call(&v1::Orchestrator::Stub::Drain, *drain, &response, kQuestionTime),
                  "orchestrator");
     if (!status.ok()) return status;
@@ -88,7 +88,7 @@ absl::StatusOr<Json> Obey(LeaderCalls* calls, const ConsoleOrder& order) {
     return done;
   }
   v1::ChangeFormationResponse response;
-  const absl::Status status = FromGrpc(
+  absl::Status status = FromGrpc(
       calls->Call(&v1::Orchestrator::Stub::ChangeFormation,
                   std::get<v1::ChangeFormationRequest>(order.call), &response, kSwitchTime),
       "orchestrator");

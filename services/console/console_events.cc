@@ -68,9 +68,13 @@ void AddInstances(const Json& before, const Json& after, Events* events) {
             absl::StrCat(was.value("cell", 0), ":instance ", was.value("id", uint64_t{0}));
         const Json how = gone.value(who, Json::object());
         const bool left = how.value("left", false);
+        const std::string why = Text(how, "why");
+        // The orchestrator's reason says so already: "was lost: its lease expired".
+        const bool told = why.rfind("was lost", 0) == 0 || why.rfind("left", 0) == 0;
         events->push_back(
             {left ? "left" : "lost", left ? "info" : "bad",
-             absl::StrCat(Named(was), left ? " left" : " was lost", Because(Text(how, "why"))),
+             told ? absl::StrCat(Named(was), " ", why)
+                  : absl::StrCat(Named(was), left ? " left" : " was lost", Because(why)),
              key});
       },
       [&](const std::string& key, const Json& was, const Json& now) {

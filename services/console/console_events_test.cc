@@ -50,7 +50,9 @@ class ConsoleEventsTest : public ::testing::Test {
   std::vector<std::string> Happened() {
     const Json after = View();
     std::vector<std::string> texts;
-    for (const ConsoleEvent& event : EventsBetween(before_, after)) texts.push_back(event.text);
+    const std::vector<ConsoleEvent> events = EventsBetween(before_, after);
+    texts.reserve(events.size());
+    for (const ConsoleEvent& event : events) texts.push_back(event.text);
     before_ = after;
     return texts;
   }
@@ -68,8 +70,8 @@ TEST_F(ConsoleEventsTest, AKill) {
   v1::GoneStatus* gone = cell_.status.add_gone();
   gone->set_instance(3);
   gone->set_role(v1::ROLE_DECODE);
-  gone->set_why("its lease expired");
-  EXPECT_EQ(Happened(), Texts{"decode instance 3 was lost (its lease expired)"});
+  gone->set_why("was lost: its lease expired");
+  EXPECT_EQ(Happened(), Texts{"decode instance 3 was lost: its lease expired"});
   AddInstance(9);
   EXPECT_EQ(Happened(), Texts{"decode instance 9 joined from n"});
 }

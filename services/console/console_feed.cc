@@ -113,6 +113,7 @@ void ConsoleFeed::AskPlans(LeaderCalls* calls, Cell* cell) {
   std::map<std::string, v1::RequestExplanation> explained;
   std::map<std::string, uint64_t> asked;
   std::vector<std::pair<uint64_t, std::string>> open;  // by when they were asked for
+  open.reserve(static_cast<size_t>(cell->report.requests.requests_size()));
   for (const v1::RequestExplanation& one : cell->report.requests.requests()) {
     const std::string id = IdOf(one);
     const auto known = cell->report.explained.find(id);

@@ -86,6 +86,7 @@ TEST(ConsolePages, AreSentOneSnapshotAndThenWhatChanges) {
 TEST(ConsolePages, AreBounded) {
   ConsolePages pages;
   std::vector<std::shared_ptr<Reader>> readers;
+  readers.reserve(ConsolePages::kPagesMax);
   for (size_t i = 0; i < ConsolePages::kPagesMax; ++i) {
     readers.push_back(std::make_shared<Reader>());
     ASSERT_TRUE(pages.Open(readers.back()));

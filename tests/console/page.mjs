@@ -71,6 +71,7 @@ const commands = {
     return found;
   },
   async shot({ path, selector }) {
+    await page.evaluate(() => window.scrollTo(0, 0));
     await (selector === undefined ? page.screenshot({ path }) : page.locator(selector).first().screenshot({ path }));
     return {};
   },

@@ -39,7 +39,7 @@ export class History {
 const kCharts = [
   { title: "KV held, %", lines: [{ series: 0, label: "KV held", colour: "decode-line" }], top: 100 },
   { title: "Requests", lines: [{ series: 1, label: "decoding", colour: "decode-line" }, { series: 2, label: "waiting", colour: "prefill-line" }, { series: 4, label: "handoffs", colour: "handoff" }] },
-  { title: "Tokens per second", lines: [{ series: 3, label: "tokens/s", colour: "decode-line" }] },
+  { title: "Decoded tokens per second", lines: [{ series: 3, label: "tokens/s", colour: "decode-line" }] },
 ];
 
 export class Charts {

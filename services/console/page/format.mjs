@@ -31,3 +31,12 @@ export function clock(ms) {
   const two = (/** @type {number} */ n) => String(n).padStart(2, "0");
   return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
 }
+
+/**
+ * "1 node", "2 nodes".
+ * @param {number} number
+ * @param {string} noun
+ */
+export function plural(number, noun) {
+  return `${number} ${noun}${number === 1 ? "" : "s"}`;
+}

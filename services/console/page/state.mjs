@@ -82,10 +82,10 @@ export function totals(view) {
     if (one.role === "prefill") sums.prefill += 1;
     if (one.state === "serving") sums.serving += 1;
     sums.waiting += one.waiting;
-    sums.tokensPerS += one.tokens_per_s;
     if (one.role !== "decode") continue;
     sums.decode += 1;
     sums.running += one.running;
+    if (one.running > 0) sums.tokensPerS += one.tokens_per_s; // it is the rate of its latest steps
     sums.held += one.held;
     sums.cached += one.cached;
     sums.blocks += one.blocks;

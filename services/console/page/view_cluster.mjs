@@ -1,6 +1,6 @@
 // The drawing of the cluster: instances with their KV fill, formations, handoffs in flight.
 import { boxAt, layOut, neighbour, shapeOf } from "./layout.mjs";
-import { percent } from "./format.mjs";
+import { percent, plural } from "./format.mjs";
 import { byId, setText } from "./dom.mjs";
 import { handoffs, totals } from "./state.mjs";
 /** @typedef {import("../view").View} View */
@@ -170,8 +170,8 @@ export class ClusterView {
   describe(view) {
     const sums = totals(view);
     const bound = this.layout.formations.length;
-    const text = `${sums.prefill} prefill and ${sums.decode} decode instances on ${this.layout.nodes.length} nodes, ` +
-      `${bound === 0 ? "each alone" : `${bound} formations of several`}; KV ${percent(sums.held, sums.blocks)} held; ${sums.handoffs} handoffs in flight.`;
+    const text = `${sums.prefill} prefill and ${plural(sums.decode, "decode instance")} on ${plural(this.layout.nodes.length, "node")}, ` +
+      `${bound === 0 ? "each alone" : `${plural(bound, "formation")} of several`}; KV ${percent(sums.held, sums.blocks)} held; ${plural(sums.handoffs, "handoff")} in flight.`;
     if (this.canvas.getAttribute("aria-label") !== text) this.canvas.setAttribute("aria-label", text);
     setText(byId("cluster-words"), text);
   }
