@@ -80,7 +80,7 @@ def log_lines_have_the_ids():
     with Collector() as collector, traced(collector.url) as cluster:
         chat(cluster, {"X-Request-Id": "mine-1", **traceparent("01")})
         lines = [json.loads(line) for line in cluster.processes["router"].text().splitlines() if line.startswith("{")]
-        line, = [line for line in lines if line.get("request_id") == "mine-1"]
+        line, = [line for line in lines if line["msg"] == "request" and line.get("request_id") == "mine-1"]
         assert line["trace_id"] == TRACE, line
 
 
@@ -180,7 +180,7 @@ def parse_open_metrics(text):
         assert name in [family + suffix for suffix in SUFFIXES[kind]], (family, kind, line)
         if trace:
             assert name.endswith(("_bucket", "_total")), line
-            bound = re.search(r'le="([^"]*)"', labels)[1]
+            bound = re.search(r'[{,]le="([^"]*)"', labels)[1]
             assert float(value) <= float(bound), line
             found.append((name, labels, float(value), trace))
     return found
