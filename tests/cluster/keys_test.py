@@ -60,8 +60,9 @@ def sighup_takes_the_keys_of_now():
 
 def a_broken_file_keeps_the_keys_and_says_why():
     with Router(binaries_from_argv(), MODEL) as router:
-        for text, why in (("sk-new\nsk new\n", "line 2: only 'priority=N', 'tenant=NAME', 'id=NAME', 'ttft-ms=N' and 'tpot-ms=N' may follow "
-                                                   "a key, which is printable ASCII without spaces"),
+        grammar = ("line 2: only 'priority=N', 'tenant=NAME', 'id=NAME', 'ttft-ms=N' and 'tpot-ms=N' may follow a key, "
+                   "which is printable ASCII without spaces")
+        for text, why in (("sk-new\nsk new\n", grammar),
                           ("# none\n", "the file has no keys"),
                           ("sha256:123\n", "line 1: 'sha256:' takes 64 hexadecimal digits")):
             router.write_keys(text)
