@@ -136,7 +136,7 @@ TEST_F(TenantsTest, RequestsPerMinuteCountWhateverBecomesOfThem) {
   Write("one tenant=a\n", "tenants: {a: {requests_per_minute: 3}}");
   StartRouter([](const v1::RequestSpec&) { return Says("x"); });
   EXPECT_EQ(Complete("one", 4).status, 200);
-  EXPECT_EQ(Post("/v1/completions", {{"model", "none"}}, With("one")).status, 404);
+  EXPECT_EQ(Post("/v1/completions", {{"model", "none"}, {"prompt", "p"}}, With("one")).status, 404);
   EXPECT_EQ(Post("/tokenize", {{"model", "m"}, {"prompt", "p"}}, With("one")).status, 200);
   const http::Response refused = Complete("one", 4);
   EXPECT_EQ(refused.status, 429);

@@ -100,6 +100,7 @@ absl::Status Access::ReadFiles(const std::string& key_text, const std::string& t
     if (!tenants.ok()) return About("tenants-file", options_.tenants_file, tenants.status());
     files->tenants = *std::move(tenants);
   }
+  files->callers.reserve(files->keys.size());
   for (const ApiKeys::Grant& grant : files->keys.grants()) {
     const std::string name = grant.tenant.empty() && with_tenants ? kDefaultTenant : grant.tenant;
     const Tenant* const tenant = FindTenant(files->tenants, name);

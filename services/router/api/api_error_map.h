@@ -24,6 +24,8 @@ http::Response ToResponse(const openai::ApiError& error, int64_t retry_after_us 
 //   instance-lost   the instance that served it was lost (evicted only)
 //   shutting-down   the router drains
 //   ttl-expired     its deadline passed
+//   tenant-limit    its tenant has reached a limit of its own (limit_answer.h)
+//   held-off        its address tries API keys
 void AddDroppedReason(bool begun, http::Response* response);
 
 // What LogLimited counts a refusal's line as.
