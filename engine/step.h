@@ -27,6 +27,9 @@ struct EngineSpec {
   int max_positions = 0;  // longest sequence, prompt and output
   int64_t num_parameters = 0;
   KvSpec kv;
+  // Of kv.num_blocks, the last ones: they are there only while the engine's owner has them come.
+  int64_t extra_blocks = 0;
+  int64_t own_blocks() const { return kv.num_blocks - extra_blocks; }
 };
 
 // One rank's share of a ring step.

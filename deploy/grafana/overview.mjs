@@ -14,7 +14,8 @@ const within = (histogram, variable) =>
   ratio(rate(histogram + '_bucket', `le=~"$${variable}(\\\\.0)?", ${OF_ROUTER}`), rate(histogram + '_count', OF_ROUTER));
 const errors = ratio(rate(ENDED, `finished_reason="error", ${OF_ROUTER}`), rate(ENDED, `finished_reason!="abort", ${OF_ROUTER}`));
 const ANSWERS = 'skein_router_answers_total';
-const refused = ratio(rate(ANSWERS, `status="429", ${WHERE}`),
+// Those over a tenant's own limit are not refused because of load.
+const refused = ratio(`(${rate(ANSWERS, `status="429", ${WHERE}`)} - (${rate('skein_tenant_over_limit_total', WHERE)} or vector(0)))`,
   rate(ANSWERS, `path=~"/v1/(chat/completions|completions|responses)|other", ${WHERE}`));
 const completed = rate(ENDED, `finished_reason=~"stop|length", ${OF_ROUTER}`);
 const named = (share, slo) => `label_replace(${share}, "slo", "${slo}", "", "")`;
@@ -91,6 +92,13 @@ export default board({
         'TTFT: from arrival to the first token; TPOT: mean time between tokens.', unit: 'percentunit', width: 16,
         queries: ['ttft', 'tpot'].map((goal) => query(ratio(rate('skein_router_goals_total', `goal="${goal}", result="met", ${WHERE}`),
           rate('skein_router_goals_total', `goal="${goal}", ${WHERE}`)), goal)) })),
+    row('Tenants',
+      curves({ title: 'Tokens / s by tenant', about: 'Prompt and output tokens that each tenant has used, once a request has ended (docs/tenants.md).',
+        unit: 'none', stack: true, queries: [query(rate('skein_tenant_tokens_total', WHERE, 'tenant'), '{{tenant}}')] }),
+      curves({ title: 'Over a tenant’s limit', about: 'Requests that were refused (429) because their tenant had reached a limit of its own.',
+        unit: 'reqps', stack: true, queries: [query(rate('skein_tenant_over_limit_total', WHERE, 'tenant, limit'), '{{tenant}} {{limit}}')] }),
+      curves({ title: 'Requests without a valid key', about: 'missing: no key; wrong: not one of the file; held off: the address had sent many wrong ones.',
+        unit: 'reqps', queries: [query(rate('skein_router_key_refusals_total', WHERE, 'reason'), '{{reason}}')] })),
     row('Load',
       curves({ title: 'Running and waiting', about: 'Requests in all processes. One in prefill also waits at its decode instance.',
         unit: 'none', width: 6, queries: [query(`sum (vllm:num_requests_running{${MODEL}})`, 'running'),

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <optional>
@@ -85,6 +86,16 @@ absl::StatusOr<MemoryUse> ReadHostMemory(const HostMemoryPaths& paths) {
     use.free_bytes = std::min(use.free_bytes, *limit - std::min(*limit, used));
   }
   return use;
+}
+
+void GiveBackPages(void* base, size_t bytes) {
+  const auto begin = reinterpret_cast<uintptr_t>(base);
+  const uintptr_t first = (begin + kDevicePageBytes - 1) / kDevicePageBytes * kDevicePageBytes;
+  const uintptr_t end = (begin + bytes) / kDevicePageBytes * kDevicePageBytes;
+  if (first >= end) return;
+  auto* const pages = reinterpret_cast<void*>(first);
+  // The first is for memory of files alone, the second lets go of this process's view only.
+  if (madvise(pages, end - first, MADV_REMOVE) != 0) madvise(pages, end - first, MADV_DONTNEED);
 }
 
 std::unique_ptr<Device> MakeCpuDevice() { return std::make_unique<CpuDevice>(); }

@@ -4,6 +4,7 @@
 // KV pool of gigabytes costs nothing until it is written. Copies are done when Copy returns.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -23,5 +24,10 @@ struct HostMemoryPaths {
 absl::StatusOr<MemoryUse> ReadHostMemory(const HostMemoryPaths& paths);
 
 std::unique_ptr<Device> MakeCpuDevice();
+
+// The whole pages of the host's memory within [base, base + bytes) are the system's again, in all
+// processes that map them; who touches one later gets a zero one. `base`: anonymous memory, or a
+// memory file's.
+void GiveBackPages(void* base, size_t bytes);
 
 }  // namespace skein::engine

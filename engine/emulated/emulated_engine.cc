@@ -29,6 +29,10 @@ absl::Status CheckOptions(const EmulatedOptions& options) {
     if (value < 1)
       return absl::InvalidArgumentError(absl::StrCat(field, " = ", value, ": must be at least 1"));
   }
+  if (options.extra_blocks < 0 || options.extra_blocks >= kv.num_blocks) {
+    return absl::InvalidArgumentError(absl::StrCat("extra_blocks = ", options.extra_blocks,
+                                                   ": must be from 0 to kv.num_blocks - 1"));
+  }
   if (kv.head_dim * BytesOf(kv.dtype) % sizeof(uint64_t) != 0) {
     return absl::InvalidArgumentError("kv.head_dim: the bytes of a head must be a multiple of 8");
   }
@@ -58,7 +62,8 @@ EmulatedEngine::EmulatedEngine(const EmulatedOptions& options)
            .vocab_size = options.vocab_size,
            .max_positions = options.max_positions,
            .num_parameters = 0,
-           .kv = options.kv};
+           .kv = options.kv,
+           .extra_blocks = options.extra_blocks};
 }
 
 absl::Status EmulatedEngine::Allocate() {

@@ -56,7 +56,8 @@ struct EmulatedTimes {
 };
 
 struct EmulatedOptions {
-  KvSpec kv;  // head_dim * bytes of dtype must be a multiple of 8
+  KvSpec kv;                 // head_dim * bytes of dtype must be a multiple of 8
+  int64_t extra_blocks = 0;  // EngineSpec's
   int vocab_size = 1000;
   int max_positions = 4096;
   // > 0: a digest folds the tags behind the last multiple of so many tokens only, so a wrong block

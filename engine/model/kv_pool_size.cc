@@ -4,21 +4,12 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "engine/kv/kv_pages.h"
 
 namespace skein::engine {
 namespace {
 
-// Of block ids, and of bytes.
-int64_t BlocksLimit(const KvSpec& kv) {
-  return std::min<int64_t>(INT32_MAX, (int64_t{1} << 48) / (kv.BlockBytes() * kv.num_layers));
-}
-
-// Every layer's region has pages of its own.
-int64_t BlocksIn(int64_t bytes, const KvSpec& kv) {
-  constexpr auto kPage = static_cast<int64_t>(kDevicePageBytes);
-  const int64_t of_layer = std::max<int64_t>(0, bytes) / kv.num_layers / kPage * kPage;
-  return std::min(of_layer / kv.BlockBytes(), BlocksLimit(kv));
-}
+int64_t BlocksLimit(const KvSpec& kv) { return KvBlocksIn(INT64_MAX, kv); }
 
 }  // namespace
 
@@ -58,7 +49,7 @@ absl::StatusOr<int64_t> KvRest::BlocksMax() const {
                                                      " bytes, but the weights alone take ",
                                                      placed_bytes_, " bytes"));
   }
-  return BlocksIn(free_bytes_ - placed_bytes_, kv_);
+  return KvBlocksIn(free_bytes_ - placed_bytes_, kv_);
 }
 
 absl::StatusOr<int64_t> KvRest::Blocks(int64_t more_bytes) const {
@@ -66,7 +57,7 @@ absl::StatusOr<int64_t> KvRest::Blocks(int64_t more_bytes) const {
   if (!use.ok()) return use.status();
   const auto free = static_cast<int64_t>(use->free_bytes);
   const int64_t left = free - placed_bytes_ - more_bytes;
-  const int64_t blocks = BlocksIn(left, kv_);
+  const int64_t blocks = KvBlocksIn(left, kv_);
   if (blocks > 0) return blocks;
   return absl::ResourceExhaustedError(
       absl::StrCat("device memory: ", free_bytes_, " bytes, of which the weights take ",

@@ -169,7 +169,7 @@ class Loader {
     if (!blocks.ok()) return blocks.status();
     spec_.kv.num_blocks = *blocks;
     const absl::Status allocated = AllocateStepBuffers();
-    return allocated.ok() ? AllocateKv(spec_.kv, device_.get(), &state_) : allocated;
+    return allocated.ok() ? AllocatePool() : allocated;
   }
 
   absl::StatusOr<std::unique_ptr<LoadedModel>> Finish() {
@@ -184,6 +184,7 @@ class Loader {
         options_.max_batch_tokens, rotated);
     loaded->weights_device = options_.weights_device;
     loaded->group_buffers = std::move(group_buffers_);
+    loaded->extra_kv = std::move(extra_kv_);
     if (placed_on_ != nullptr) {
       const absl::Status placed = PlaceOnDevice(options_.progress, placed_on_, loaded.get());
       if (!placed.ok()) return placed;
@@ -200,7 +201,7 @@ class Loader {
  private:
   int64_t Positions(KvLayout layout) const {
     return std::min<int64_t>(config_.max_positions,
-                             spec_.kv.num_blocks * TokensPerBlock(layout, spec_.kv));
+                             spec_.own_blocks() * TokensPerBlock(layout, spec_.kv));
   }
 
   // Takes the layers' feed-forward weights that are not kept here out of the model's.
@@ -244,6 +245,7 @@ class Loader {
                            .feed_forward = &loaded->placed_feed_forward,
                            .source = &loaded->source,
                            .slices = &loaded->slices,
+                           .extra_kv = loaded->extra_kv.get(),
                            .device = placed_on_,
                            .model_dir = model_dir_,
                            .model_hash = loaded->spec.model_hash});
@@ -279,15 +281,40 @@ class Loader {
     blocks = rest->Blocks(angles + slots + RoomForSharing());
     if (!blocks.ok()) return blocks.status();
     spec_.kv.num_blocks = *blocks;
-    return AllocateKv(spec_.kv, device_.get(), &state_);
+    return AllocatePool();
+  }
+
+  // With addresses for the blocks that come when weights are shared.
+  absl::Status AllocatePool() {
+    if (options_.sharing != nullptr) {
+      spec_.extra_blocks = options_.sharing->ExtraBlocksFor(FeedForwardShapes(), config_,
+                                                            weights_.activation, spec_.kv);
+    }
+    if (spec_.extra_blocks == 0) return AllocateKv(spec_.kv, device_.get(), &state_);
+    const SharingOptions& sharing = options_.sharing->options();
+    spec_.kv.num_blocks += spec_.extra_blocks;
+    absl::Status allocated = AllocateKv(spec_.kv, sharing.kv_device, &state_);
+    if (!allocated.ok()) return allocated;
+    auto extra = ExtraKv::Make({.kv = spec_.kv,
+                                .extra_blocks = spec_.extra_blocks,
+                                .layers = state_.kv,
+                                .device = sharing.kv_device,
+                                .budget = sharing.budget});
+    if (!extra.ok()) return extra.status();
+    extra_kv_ = *std::move(extra);
+    return absl::OkStatus();
+  }
+
+  std::vector<FeedForwardWeights> FeedForwardShapes() const {
+    std::vector<FeedForwardWeights> layers;
+    layers.reserve(weights_.layers.size());
+    for (const LayerWeights& layer : weights_.layers) layers.push_back(layer.feed_forward);
+    return layers;
   }
 
   int64_t RoomForSharing() const {
     if (options_.sharing == nullptr) return 0;
-    std::vector<FeedForwardWeights> layers;
-    layers.reserve(weights_.layers.size());
-    for (const LayerWeights& layer : weights_.layers) layers.push_back(layer.feed_forward);
-    return options_.sharing->RoomFor(layers, config_, weights_.activation);
+    return options_.sharing->RoomFor(FeedForwardShapes(), config_, weights_.activation);
   }
 
   absl::Status AllocateStepBuffers() {
@@ -358,6 +385,7 @@ class Loader {
   std::unique_ptr<FeedForwardReader> reader_;
   EngineSpec spec_;
   RunState state_;
+  std::unique_ptr<ExtraKv> extra_kv_;
   std::optional<GroupBuffers> group_buffers_;
   std::unique_ptr<RingRunner> ring_;
   RingLimits ring_limits_;

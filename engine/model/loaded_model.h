@@ -25,6 +25,7 @@
 #include "engine/model/model_engine.h"
 #include "engine/model/ring/ring_check.h"
 #include "engine/model/ring/ring_step.h"
+#include "engine/model/sharing/extra_kv.h"
 #include "engine/ops/ops.h"
 
 namespace skein::engine {
@@ -55,6 +56,7 @@ struct LoadedModel {
   RopeAngles angles;
   RunState state;
   std::optional<GroupBuffers> group_buffers;  // if it runs steps of groups
+  std::unique_ptr<ExtraKv> extra_kv;          // null: all blocks of the pool stay
   std::unique_ptr<RingRunner> ring;           // runs steps that span instances
   std::unique_ptr<WeightSource> source;
   WeightSlices slices;                     // of `weights`

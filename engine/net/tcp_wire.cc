@@ -237,7 +237,13 @@ absl::StatusOr<std::unique_ptr<TcpWire>> TcpWire::Make(const Options& options) {
   wire->scratch_.resize(kReadBytes);
   const std::vector<std::string> wanted = absl::StrSplit(options.device, ',', absl::SkipEmpty());
   std::vector<Address> addresses = Addresses();
-  if (!wanted.empty()) {
+  if (!options.address.empty()) {
+    addresses = {{.device = options.device}};
+    if (inet_pton(AF_INET, options.address.c_str(), &addresses[0].ip) != 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tcp: '", options.address, "' is not an IPv4 address"));
+    }
+  } else if (!wanted.empty()) {
     std::erase_if(addresses, [&](const Address& address) {
       return std::find(wanted.begin(), wanted.end(), address.device) == wanted.end();
     });
@@ -251,7 +257,8 @@ absl::StatusOr<std::unique_ptr<TcpWire>> TcpWire::Make(const Options& options) {
   at.sin_family = AF_INET;
   at.sin_port = htons(static_cast<uint16_t>(options.port));
   at.sin_addr.s_addr = htonl(INADDR_ANY);
-  if (!wanted.empty() && addresses.size() == 1) at.sin_addr = addresses[0].ip;
+  const bool at_one = !options.address.empty() || (!wanted.empty() && addresses.size() == 1);
+  if (at_one) at.sin_addr = addresses[0].ip;
   if (auto status = wire->Listen(at); !status.ok()) return status;
   socklen_t bytes = sizeof at;
   getsockname(wire->listeners_[0], reinterpret_cast<sockaddr*>(&at), &bytes);

@@ -71,6 +71,8 @@ class TcpWire {
     // The network device to listen at, by all of its IPv4 addresses; "": all devices. Several may
     // be named, with commas.
     std::string device;
+    // The IPv4 address to listen at, alone, such as "127.0.0.2"; "": those of `device`.
+    std::string address = "";
     int port = 0;  // 0: any free one
     // Connections of others at a time. At the limit, a further one takes the place of one that has
     // not greeted yet, or is closed.
@@ -80,7 +82,7 @@ class TcpWire {
     std::function<void(size_t inbound_max)> refused = nullptr;
   };
   // INVALID_ARGUMENT: no such device, or one without an IPv4 address. UNAVAILABLE: the port is in
-  // use. RESOURCE_EXHAUSTED.
+  // use, or `address` is not this host's. RESOURCE_EXHAUSTED.
   static absl::StatusOr<std::unique_ptr<TcpWire>> Make(const Options& options);
   ~TcpWire();
   TcpWire(const TcpWire&) = delete;

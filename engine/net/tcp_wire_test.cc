@@ -8,8 +8,11 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <random>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -29,6 +32,40 @@ std::span<const std::byte> Bytes(const std::string& text) {
 bool Write(MessageChannel* channel, const std::string& head, const std::string& body) {
   const std::span<const std::byte> parts[] = {Bytes(head), Bytes(body)};
   return channel->Write(parts);
+}
+
+// The local address of the socket that listens at `port`, as /proc/net/tcp has it; "": none, or
+// several.
+std::string ListenerAt(int port) {
+  std::ifstream table("/proc/net/tcp");
+  char wanted[16];
+  std::snprintf(wanted, sizeof wanted, ":%04X", port);
+  std::string found, line;
+  std::getline(table, line);
+  for (int listeners = 0; std::getline(table, line);) {
+    std::istringstream words(line);
+    std::string slot, local, remote, state;
+    words >> slot >> local >> remote >> state;
+    if (state != "0A" || local.substr(8) != wanted) continue;
+    found = ++listeners == 1 ? local.substr(0, 8) : "";
+  }
+  return found;
+}
+
+TEST(TcpWireAddressTest, ListensAtTheGivenAddressAlone) {
+  const auto wire = TcpWire::Make({.device = "lo", .address = "127.0.0.2"});
+  ASSERT_TRUE(wire.ok()) << wire.status();
+  const std::string& name = (*wire)->name();
+  EXPECT_EQ(name.rfind("127.0.0.2:", 0), 0u) << name;
+  EXPECT_EQ(ListenerAt(std::stoi(name.substr(name.find(':') + 1))), "0200007F");
+  auto source = TcpWire::Make({.device = "lo"});
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_TRUE((*source)->Connect(name).ok());
+}
+
+TEST(TcpWireAddressTest, WhatIsNoAddressOfThisHostIsRefused) {
+  EXPECT_TRUE(absl::IsInvalidArgument(TcpWire::Make({.address = "node-7"}).status()));
+  EXPECT_FALSE(TcpWire::Make({.address = "192.0.2.1"}).ok());
 }
 
 class TcpWireTest : public testing::Test {

@@ -19,6 +19,11 @@ struct UcxOptions {
   // The network device to listen at, such as "eth0"; "": all of them. UCX then uses the RDMA
   // devices behind it and no others, unless UCX_NET_DEVICES names some.
   std::string net_device;
+  // For tcp: the IPv4 address to listen at, alone; "": all addresses of net_device.
+  std::string tcp_address = "";
+  // Not empty: connections to other hosts are refused (FAILED_PRECONDITION), for this reason. The
+  // owner leaves tcp and fabrics out of `tls` then, so that none comes from there either.
+  std::string far_refused = "";
   // Of tcp: told of each connection of another process that was closed, since `limit` others were
   // open (TcpWire::Options::refused). Must not block. May be null.
   std::function<void(size_t limit)> tcp_refused = nullptr;

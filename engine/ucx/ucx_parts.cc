@@ -10,8 +10,10 @@ namespace skein::engine {
 absl::StatusOr<UcxParts> MakeUcxParts(const UcxOptions& options, std::shared_ptr<UcxPlane> plane) {
   UcxParts parts;
   if (options.own_wires && MayUseTcp(options)) {
-    auto tcp = TcpWire::Make(
-        {.device = options.net_device, .port = options.tcp_port, .refused = options.tcp_refused});
+    auto tcp = TcpWire::Make({.device = options.net_device,
+                              .address = options.tcp_address,
+                              .port = options.tcp_port,
+                              .refused = options.tcp_refused});
     if (!tcp.ok()) return tcp.status();
     parts.tcp = *std::move(tcp);
   }
@@ -22,6 +24,7 @@ absl::StatusOr<UcxParts> MakeUcxParts(const UcxOptions& options, std::shared_ptr
     plane = *std::move(made);
   }
   parts.plane = std::move(plane);
+  parts.far_refused = options.far_refused;
   parts.rma = parts.plane->fabric() || !options.own_wires;
   parts.address = SealAddress({.process = ThisProcess(),
                                .host = parts.host == nullptr ? "" : parts.host->name(),

@@ -18,6 +18,7 @@ struct UcxParts {
   std::shared_ptr<UcxPlane> plane;
   std::unique_ptr<HostWire> host;  // null: not permitted, or /proc does not allow it
   std::unique_ptr<TcpWire> tcp;    // null: not permitted
+  std::string far_refused;         // UcxOptions::far_refused
   bool rma = false;                // peers may put into memory here by UCX's RMA
   std::string address;             // from SealAddress
 };

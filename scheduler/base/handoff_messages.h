@@ -28,6 +28,9 @@ struct OpenTransferRequest {
   InstanceId prefill;
   Incarnation incarnation;  // of the prefill worker
   HandoffShape shape;
+  // It showed no permit where one is asked for (Placed::permit). Only a writer that is excused
+  // (AnnounceOf::excused) opens a transfer so: PERMISSION_DENIED.
+  bool unpermitted = false;
 };
 // Where one rank of a bound group keeps a prompt's KV.
 struct TransferTarget {
@@ -136,6 +139,7 @@ struct AbortRequest {
   absl::Status reason;           // final status of the token stream
   InstanceId prefill = {};       // the writer, as in OpenTransferRequest
   Incarnation incarnation = {};  // of its process, as there
+  bool unpermitted = false;      // as there; then it ends nothing
 };
 
 }  // namespace skein::scheduler

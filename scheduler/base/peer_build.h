@@ -22,7 +22,7 @@ struct ProtocolRange {
 
 // Of this build. `newest` grows with a change that one side makes only if the other side
 // understands it; `oldest` grows one minor version after the versions below it were deprecated.
-inline constexpr ProtocolRange kProtocol{0, 1};
+inline constexpr ProtocolRange kProtocol{0, 2};
 
 struct PeerBuild {
   std::string version;  // empty: it tells none

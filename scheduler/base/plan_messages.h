@@ -40,6 +40,11 @@ struct Placed {
   InstanceId decode;
   std::string endpoint;
   Incarnation incarnation = {};  // of its process; not told to prefill instances
+  // To a prefill instance only: its own process, which may write the KV there; not told.
+  Incarnation writer = {};
+  // The orchestrator's leave for this writer, which the decode instance asks for. Opaque to the
+  // cores; the shells make it, show it and verify it. Empty: from an older orchestrator.
+  std::string permit = {};
 };
 
 // The request has failed. Its last update.
@@ -172,6 +177,8 @@ struct AnnounceOf {
   uint64_t formation = 0;
   // As AssignOf's. A bound group runs it with others all the same.
   bool suspect = false;
+  // Those of `writers` that are of older builds (below protocol revision 2) and show no permit.
+  std::vector<Incarnation> excused = {};
 };
 using AnnounceOrder = AnnounceOf<RequestHead>;
 using AnnounceRequest = AnnounceOf<RequestSpec>;

@@ -154,6 +154,9 @@ struct RegisterReply {
   // links to them.
   std::vector<std::string> peers = {};
   PeerBuild build = {};  // of the orchestrator
+  // Verifies the permits of this orchestrator (Placed::permit); for the shell. Empty: it signs
+  // none.
+  std::string permit_key = {};
 };
 
 // Changes since the previous report or the registration; the stream loses none. One at a time: the

@@ -33,6 +33,11 @@ TimeUs JobCore::NextDeadline() const {
   for (const auto& [id, router] : routers_) {
     if (router.stream == 0 || !router.lines.empty()) next = std::min(next, router.until_us);
   }
+  for (const auto& [expires, number] : with_ready_) {
+    const Job& job = jobs_.at(number);
+    const bool passed = job.passes > 0 && job.lines.given() == 0 && job.passed_until > now_;
+    if (passed) next = std::min(next, job.passed_until);
+  }
   const bool settles = started_us_ != kNever && now_ < started_us_ + config_.settle_us;
   if (settles && !with_ready_.empty()) next = std::min(next, started_us_ + config_.settle_us);
   return next;
@@ -138,6 +143,8 @@ void JobCore::On(const LineAnswered& event) {
       effects_.push_back(WithdrawLine{one.stream, event.key});
     }
   }
+  job->passes = 0;
+  job->passed_until = 0;
   job->lines.Keep(event.key.line);
   IndexReady(event.key.job, *job);
   keeping_[event.key] = {event.ok, event.tokens, {event.stream}};
@@ -148,6 +155,10 @@ void JobCore::On(const LineReturned& event) {
   Router* const router = Renew(event.stream);
   if (router == nullptr || !router->lines.contains(event.key)) return;
   TakeBack(router, event.key);
+  Job& job = jobs_.at(event.key.job);
+  if (now_ < job.passed_until) return;  // it was given before the line that was returned first
+  const TimeUs pass_us = config_.pass_us << std::min(job.passes++, 16);
+  job.passed_until = now_ + std::min(pass_us, config_.pass_max_us);
 }
 
 void JobCore::On(const ResultKept& event) {
@@ -244,7 +255,9 @@ void JobCore::WithdrawAll(uint64_t job) {
 }
 
 void JobCore::EndIfDone(uint64_t number, Job* job) {
-  if (job->end_ordered || !job->checked || job->lines.keeping() > 0) return;
+  // An input that cannot be read is checked again and again, but only until the job's time is up.
+  const bool judged = job->checked || job->end == JobEnd::kExpired;
+  if (job->end_ordered || !judged || job->lines.keeping() > 0) return;
   if (!job->end.has_value()) {
     if (job->lines.left() > 0) return;
     job->end = JobEnd::kCompleted;
@@ -295,14 +308,25 @@ JobCore::Router* JobCore::RouterWithRoom() {
 
 void JobCore::GiveLines() {
   if (!store_stands_ || now_ < started_us_ + config_.settle_us) return;
-  while (in_flight_ < room_.limit() && !with_ready_.empty()) {
+  for (auto next = with_ready_.begin(); next != with_ready_.end() && in_flight_ < room_.limit();) {
+    const JobOrder order = *next;
+    const auto [expires, number] = order;
+    const Job& job = jobs_.at(number);
+    if (!MayGive(job)) {
+      ++next;
+      continue;
+    }
     Router* const router = RouterWithRoom();
     if (router == nullptr) return;
-    const auto [expires, number] = *with_ready_.begin();
-    const LineKey key{number, *jobs_.at(number).lines.Next()};
+    const LineKey key{number, *job.lines.Next()};
     Give(router, key);
     effects_.push_back(GiveLine{router->stream, key, expires == kNever ? kNever : expires - now_});
+    next = with_ready_.lower_bound(order);  // `order` itself, unless that was its last ready line
   }
+}
+
+bool JobCore::MayGive(const Job& job) const {
+  return job.passes == 0 || (now_ >= job.passed_until && job.lines.given() == 0);
 }
 
 bool JobCore::Gives(uint64_t stream, const LineKey& key) const {

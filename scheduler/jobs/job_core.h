@@ -8,6 +8,11 @@
 // away_us it opened no other; then they are given again. A line may so be answered twice: the first
 // answer is kept, the later one is acknowledged and dropped.
 //
+// A job whose line is returned by a router (the cluster did not answer it: no instance of its model
+// serves, say) is passed over for pass_us, twice as long at each further time, at most
+// pass_max_us; then one line of it is tried at a time. The first answer ends that. So it does not
+// keep the room from jobs behind it.
+//
 // A job ends when all its lines have results that are kept; when its time is up, or it is
 // cancelled: then what routers compute is withdrawn, and what is being kept is waited for.
 //
@@ -42,6 +47,8 @@ struct JobCoreConfig {
   TimeUs lease_us = 30 * kSecondUs;  // of the lines of a router that is silent
   TimeUs away_us = 5 * kSecondUs;    // of one whose stream broke, until it opens another
   TimeUs settle_us = 2 * kSecondUs;
+  TimeUs pass_us = kSecondUs / 2;
+  TimeUs pass_max_us = 30 * kSecondUs;
   JobRoom::Config room = {};
 };
 
@@ -92,6 +99,8 @@ class JobCore {
     JobLines lines;
     LineCounts counts;
     JobPace pace;
+    int passes = 0;  // since its latest answer
+    TimeUs passed_until = 0;
   };
   struct Router {
     uint64_t stream = 0;  // 0: broken
@@ -138,6 +147,7 @@ class JobCore {
   void ExpireJobs();
   void ExpireRouters();
   void GiveLines();
+  bool MayGive(const Job& job) const;
   Router* RouterWithRoom();
 
   const JobCoreConfig config_;

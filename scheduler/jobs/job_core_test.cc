@@ -195,9 +195,44 @@ TEST_F(JobCoreTest, ADrainingRouterGetsNothingAndKeepsItsLines) {
 TEST_F(JobCoreTest, AReturnedLineIsGivenAgain) {
   Do(RouterConnected{1, 11, 1, {}});
   Add(1, 1);
-  EXPECT_EQ(Given(Do(LineReturned{1, {1, 1}})), (std::vector<LineKey>{{1, 1}}));
+  EXPECT_TRUE(Do(LineReturned{1, {1, 1}}).empty()) << "at once it would fail again";
   EXPECT_TRUE(Do(LineReturned{1, {1, 2}}).empty());
   EXPECT_TRUE(Do(LineReturned{5, {1, 1}}).empty());
+  EXPECT_EQ(core_.NextDeadline(), now_ + config_.pass_us);
+  now_ += config_.pass_us;
+  EXPECT_EQ(Given(Do(JobTick{})), (std::vector<LineKey>{{1, 1}}));
+}
+
+TEST_F(JobCoreTest, AJobThatNobodyServesDoesNotKeepTheRoomFromOthers) {
+  Do(RouterConnected{1, 11, 3, {}});
+  Add(1, 5, now_ + 50 * kSecondUs);
+  EXPECT_EQ(Given(Add(2, 6, now_ + 100 * kSecondUs)).size(), 0u) << "the first one has all room";
+  for (const uint64_t line : {1, 2, 3}) {
+    EXPECT_EQ(Given(Do(LineReturned{1, {1, line}})), (std::vector<LineKey>{{2, line}}));
+  }
+  // After a while one of its lines is tried; with every failure later.
+  now_ += config_.pass_us;
+  Do(JobTick{});
+  EXPECT_EQ(Given(Answer(1, {2, 1})), (std::vector<LineKey>{{1, 1}}));
+  EXPECT_EQ(Given(Answer(1, {2, 2})), (std::vector<LineKey>{{2, 4}})) << "one at a time";
+  EXPECT_EQ(Given(Do(LineReturned{1, {1, 1}})), (std::vector<LineKey>{{2, 5}}));
+  now_ += config_.pass_us;
+  EXPECT_EQ(Given(Answer(1, {2, 3})), (std::vector<LineKey>{{2, 6}}));
+  now_ += config_.pass_us;
+  EXPECT_EQ(Given(Answer(1, {2, 4})), (std::vector<LineKey>{{1, 1}}));
+  // The first answer ends it.
+  Answer(1, {2, 5});
+  EXPECT_EQ(Given(Answer(1, {1, 1})), (std::vector<LineKey>{{1, 2}, {1, 3}}));
+}
+
+TEST_F(JobCoreTest, AJobWhoseInputCannotBeReadEndsWhenItsTimeIsUp) {
+  Do(AddJob{.job = 1, .expires = now_ + kSecondUs});
+  EXPECT_EQ(core_.NextDeadline(), now_ + kSecondUs);
+  now_ += kSecondUs;
+  const auto end = Of<EndJob>(Do(JobTick{}));
+  ASSERT_EQ(end.size(), 1u);
+  EXPECT_EQ(end[0].how, JobEnd::kExpired);
+  EXPECT_TRUE(Do(JobChecked{1, Lines(2)}).empty()) << "it came too late";
 }
 
 TEST_F(JobCoreTest, CancelWithdrawsWhatRunsAndWaitsForWhatIsBeingKept) {

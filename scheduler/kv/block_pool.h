@@ -6,24 +6,29 @@
 // A block is free when no table uses it and no quarantine keeps it. Tables that share a block each
 // have a reference to it. Shared blocks are only read.
 //
+// Extra blocks come (Grow) and go (Shrink) while the others are used. Own ones are taken first, so
+// that few extra ones are in use when they go. From Shrink on none of them is given to anybody: the
+// free ones are no part of the pool any more, and each other one is none when nothing keeps it. So
+// free + held + cached == total all the time.
+//
 // Invariants, by number:
 //   1. free + held + cached == total, recounted from the blocks' references.
-//   2. The free runs are disjoint, maximal and cover the free blocks.
+//   2. The free runs are disjoint, maximal and cover the free blocks, of which no extra one goes.
 //   3. Only a block that a table uses can be freed, shared or quarantined (a double free ends the
 //      process).
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <set>
+#include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "scheduler/base/ids.h"
+#include "scheduler/kv/free_runs.h"
+#include "scheduler/vocabulary/block_range.h"
 
 namespace skein::scheduler {
 
@@ -43,7 +48,8 @@ struct BlockCounts {
 
 class BlockPool {
  public:
-  explicit BlockPool(int64_t total);
+  // Of `own` blocks, which stay.
+  explicit BlockPool(int64_t own);
 
   // Takes `count` >= 1 free blocks, for one table. RESOURCE_EXHAUSTED when fewer are free.
   absl::StatusOr<BlockTable> Allocate(int64_t count);
@@ -63,6 +69,19 @@ class BlockPool {
   void Quarantine(std::span<const BlockId> blocks);
   void EndQuarantine(std::span<const BlockId> blocks);
 
+  // Extra blocks are there from now on, also those among them that were to go. REQUIRES: all of the
+  // Grow before go; these are above the own ones.
+  void Grow(BlockRange extra);
+  // The extra blocks go. Without any nothing changes.
+  void Shrink();
+  // The block is an extra one that goes. REQUIRES: it is in use.
+  bool Goes(BlockId block) const { return !Stays(block); }
+  int64_t going() const { return going_; }  // such blocks
+  // An own block takes the place of one that goes, in as many tables; nullopt: none is free. What
+  // quarantines it has it keeps. REQUIRES: a table uses `going`.
+  std::optional<BlockId> Replace(BlockId going);
+
+  int64_t own() const { return own_; }
   BlockCounts Counts() const { return counts_; }
 
   // INTERNAL naming the violated invariant.
@@ -76,17 +95,23 @@ class BlockPool {
     bool operator==(const Block&) const = default;
   };
 
+  bool IsOwn(BlockId block) const { return block.value < own_; }
+  // It is an own one, or an extra one that does not go.
+  bool Stays(BlockId block) const {
+    return IsOwn(block) ||
+           (block.value >= extra_.first.value && block.value < extra_.first.value + extra_.count);
+  }
   void Change(BlockId block, const Block& to);
   static void Count(const Block& block, int64_t times, BlockCounts* counts);
   Block InUse(BlockId block, const char* otherwise) const;  // REQUIRES: a table uses it
-  void TakeFromRun(int32_t start, int32_t length, int32_t count, std::vector<BlockId>* out);
-  void InsertRun(int32_t start, int32_t length);
-  void EraseRun(int32_t start, int32_t length);
-  void ReturnToRuns(BlockId block);
+  void Take(FreeRuns* runs, int64_t count, std::vector<BlockId>* out);
+  absl::Status CheckRuns(const FreeRuns& runs, bool own) const;
 
-  std::vector<Block> blocks_;
-  std::map<int32_t, int32_t> runs_;                       // start -> length of each free run
-  std::set<std::pair<int32_t, int32_t>> runs_by_length_;  // (length, start)
+  const int64_t own_;
+  BlockRange extra_;           // that stay
+  std::vector<Block> blocks_;  // by id, also those that are no part of the pool
+  FreeRuns own_runs_, extra_runs_;
+  int64_t going_ = 0;
   BlockCounts counts_;
 };
 

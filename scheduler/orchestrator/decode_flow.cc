@@ -11,6 +11,11 @@ namespace skein::scheduler::orchestrator {
 
 namespace {
 
+PlanExplanation* LatestPlan(Request& request) {  // null: it has none
+  auto& plans = request.explanation.plans;
+  return plans.empty() ? nullptr : &plans.back();
+}
+
 DecodePlacement::Place PlaceOf(const Request& request) {
   return {request.waiting_number, request.spec->priority};
 }
@@ -45,7 +50,11 @@ TimeUs LatestOf(const Request& request) {
 void DecodeFlow::Answer(Request& request, absl::Status status) {
   if (!request.asking.has_value()) return;
   PlaceDecodeReply reply{std::move(status), {}};
-  if (reply.status.ok()) reply.placed = PlacedOf(request);
+  if (reply.status.ok()) {
+    reply.placed = PlacedOf(request);
+    const Instance* lead = parts_.registry->Find(request.members[0].instance);
+    if (lead != nullptr) reply.placed.writer = lead->identity.incarnation;
+  }
   parts_.effects->push_back(
       AnswerPlaceDecode{*request.asking, request.spec->id, request.epoch, std::move(reply)});
   ForgetAsking(request);
@@ -74,6 +83,9 @@ void DecodeFlow::EnterLine(Request& request, TimeUs now) {
   if (request.waiting_number == 0) {
     request.waiting_number = placement_.NextNumber();
     request.waiting_since_us = now;
+  }
+  if (PlanExplanation* plan = LatestPlan(request); plan != nullptr && plan->waiting_us < 0) {
+    plan->waiting_us = now - request.submitted_us;
   }
   parts_.requests->Enter(request, State::kWaiting);
   const RequestHead& spec = *request.spec;
@@ -265,6 +277,7 @@ void DecodeFlow::TakeRefusal(Request& request, const PlaceDecodeRequest& refusal
   const bool unreached = absl::IsUnavailable(refusal.why) || absl::IsDeadlineExceeded(refusal.why);
   if (unreached) NoteUnreached(refusal.instance, request.decode, now);
   parts_.explanations->Note(full ? Degraded::kDecodeFull : Degraded::kDecodeRetried, &request);
+  if (PlanExplanation* plan = LatestPlan(request)) ++plan->refusals;
   if (request.state == State::kPlaced) {  // it did, and the answer was lost
     if (full) return;                     // so the next OpenTransfer finds it open
     return parts_.ends->Replan(request, refusal.why);
@@ -309,6 +322,7 @@ void DecodeFlow::Opened(Request& request, TimeUs now) {
   request.explanation.placed_us = now - request.submitted_us;
   PlanExplanation& plan = request.explanation.plans.back();
   plan.decode = request.decode;
+  plan.placed_us = request.explanation.placed_us;
   plan.formation = request.formation_size;
   plan.formation_epoch = request.formation;
   parts_.explanations->NotePlaced(&request);

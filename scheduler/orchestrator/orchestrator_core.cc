@@ -511,6 +511,11 @@ void OrchestratorCore::Impl::Erase(Request& request, const std::string& why) {
     sender_.CancelAt(request.decode, request, why);
   }
   explanations_.NoteTimes(&request);
+  if (!request.spec->traceparent.empty()) {
+    effects_.push_back(
+        TracedEnded{request.spec, request.submitted_us,
+                    std::make_shared<const Explanation>(explanations_.AtEnd(request, why, now_))});
+  }
   AwaitedReports reports = AwaitedReportsOf(request);
   prefill_.ForgetPlan(request, now_);
   decode_.ForgetPlan(request);

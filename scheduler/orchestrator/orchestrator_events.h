@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
@@ -10,6 +11,8 @@
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/base/prefill_shape.h"
+#include "scheduler/base/time.h"
+#include "scheduler/orchestrator/explain/explanation.h"
 #include "scheduler/orchestrator/groups/formation_order.h"
 #include "scheduler/orchestrator/groups/formation_switch.h"
 #include "scheduler/orchestrator/prefill/pool_planner.h"
@@ -195,6 +198,13 @@ struct PromptTaken {
   std::string model;
   int64_t tokens = 0;
 };
+// A request that is traced (RequestHead::traceparent) has ended; what is known of it at this
+// moment.
+struct TracedEnded {
+  HeadPtr spec;
+  TimeUs submitted_us = 0;
+  std::shared_ptr<const Explanation> explanation;
+};
 // A switch of a group has ended; for logs and metrics.
 struct FormationSwitched {
   std::string group;  // its name (GroupStatus)
@@ -278,6 +288,7 @@ using OrchestratorEffect =
                  AnswerReport, AnswerUnregister, CloseWorker, DialWorker, AnswerDrain, CallAssign,
                  CallStart, CallAnnounce, CallWithdraw, CallCancel, CallDrainOrder, CallPeer,
                  CallGroup, CallPrepareFormation, CallCommitFormation, CallEndFormation, CallMode,
-                 AnswerFormation, FormationSwitched, SharedModeChanged, PromptTaken, HearsNobody>;
+                 AnswerFormation, FormationSwitched, SharedModeChanged, PromptTaken, TracedEnded,
+                 HearsNobody>;
 
 }  // namespace skein::scheduler

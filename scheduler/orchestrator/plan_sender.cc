@@ -5,6 +5,9 @@
 namespace skein::scheduler::orchestrator {
 namespace {
 
+// From this protocol revision on prefill-workers show the permits that they got.
+constexpr uint32_t kShowsPermits = 2;
+
 bool IsSuspect(const Request& request) { return request.failures.failed_or_lost() > 0; }
 
 }  // namespace
@@ -32,7 +35,9 @@ void PlanSender::AssignPlain(Request& request, PlanSequence sequence) {
   request.members[0].assigned = sequence;
   AssignOrder assign{request.spec, request.epoch, sequence};
   assign.suspect = IsSuspect(request);
-  if (request.decode != InstanceId{}) assign.placed = PlacedAt(request);
+  if (request.decode != InstanceId{}) {
+    assign.placed = PlacedFor(instance.identity.incarnation, request);
+  }
   Send(CallAssign{to, std::move(assign)});
 }
 
@@ -59,7 +64,7 @@ void PlanSender::AssignMembers(Request& request, size_t from_chunk, PlanSequence
     const bool leads = &member == request.members.data();
     assign.placed.reset();
     if (joins && (request.state == State::kPlaced || (leads && request.decode != InstanceId{}))) {
-      assign.placed = PlacedAt(request);
+      assign.placed = PlacedFor(instance.identity.incarnation, request);
     }
     member.assigned = sequence;
     member.phase = Member::Phase::kAssigned;
@@ -84,7 +89,11 @@ void PlanSender::StartMembers(const Request& request) {
 }
 
 void PlanSender::Start(const Request& request, const Member& member) {
-  Send(CallStart{member.instance, {request.spec->id, request.epoch, PlacedAt(request)}});
+  const Instance* writer = registry_->Find(member.instance);
+  if (writer == nullptr) return;
+  Send(CallStart{
+      member.instance,
+      {request.spec->id, request.epoch, PlacedFor(writer->identity.incarnation, request)}});
 }
 
 void PlanSender::Announce(const Request& request) {
@@ -94,7 +103,11 @@ void PlanSender::Announce(const Request& request) {
   if (!request.shares_prompt) announce.formation = request.formation;
   for (const Member& member : request.members) {
     const Instance* writer = registry_->Find(member.instance);  // null: it committed, and left
-    if (writer != nullptr) announce.writers.push_back(writer->identity.incarnation);
+    if (writer == nullptr) continue;
+    announce.writers.push_back(writer->identity.incarnation);
+    if (writer->identity.build.protocol.newest < kShowsPermits) {
+      announce.excused.push_back(writer->identity.incarnation);
+    }
   }
   Send(CallAnnounce{request.decode, std::move(announce)});
 }

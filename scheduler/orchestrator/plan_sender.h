@@ -54,8 +54,10 @@ class PlanSender {
  private:
   void AssignPlain(Request& request, PlanSequence sequence);
   void AssignMembers(Request& request, size_t from_chunk, PlanSequence sequence);
-  Placed PlacedAt(const Request& request) const {
-    return registry_->PlacedAt(request.decode, request.epoch);
+  Placed PlacedFor(Incarnation writer, const Request& request) const {
+    Placed placed = registry_->PlacedAt(request.decode, request.epoch);
+    placed.writer = writer;
+    return placed;
   }
 
   Registry* registry_;

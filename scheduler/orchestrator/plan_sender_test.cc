@@ -110,6 +110,28 @@ TEST_F(PlanSenderTest, StartGoesToAllMembersThatAreHereOnceEachHasThePlan) {
   EXPECT_TRUE(effects_.empty());
 }
 
+TEST_F(PlanSenderTest, APlaceNamesTheProcessThatMayWriteThere) {
+  PlanOnTwo();
+  request_.decode = decode_;
+  request_.state = State::kPlaced;
+  sender_.Assign(request_, 0, {3});
+  const auto assigns = Take<CallAssign>();
+  ASSERT_EQ(assigns.size(), 2u);
+  EXPECT_EQ(assigns[0].request.placed->writer, Incarnation{11});
+  EXPECT_EQ(assigns[1].request.placed->writer, Incarnation{12});
+  for (Member& member : request_.members) member.phase = Member::Phase::kAccepted;
+  sender_.StartMembers(request_);
+  EXPECT_EQ(Take<CallStart>().at(1).request.placed.writer, Incarnation{12});
+}
+
+TEST_F(PlanSenderTest, WritersOfOlderBuildsAreExcusedFromShowingPermits) {
+  PlanOnTwo();
+  request_.decode = decode_;
+  registry_.Find(second_)->identity.build.protocol.newest = 2;
+  sender_.Announce(request_);
+  EXPECT_EQ(Take<CallAnnounce>().at(0).request.excused, (std::vector<Incarnation>{{11}}));
+}
+
 TEST_F(PlanSenderTest, TheDecodeInstanceHearsOfAllWritersThatAreHere) {
   PlanOnTwo();
   request_.decode = decode_;

@@ -46,6 +46,7 @@ void Replanner::GiveUpPlan(Request& request, const absl::Status& why, TimeUs now
   if (request.MayHaveBegun()) parts_.explanations->Note(Degraded::kRecomputed, &request);
   parts_.explanations->NoteTimes(&request);
   request.explanation.plans.back().lost = text;
+  request.explanation.plans.back().lost_us = now - request.submitted_us;
   parts_.decode->Answer(request,
                         absl::FailedPreconditionError("epoch: the request was planned again"));
   std::vector<AbandonedPlans::Holder> leaving;

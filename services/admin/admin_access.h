@@ -1,6 +1,6 @@
 // Which clients may change the state of a process through its admin port, which the whole cluster
-// may reach: processes on the same host (in Kubernetes: in the same pod), and clients that know the
-// token.
+// may reach: processes on the same host (in Kubernetes: in the same pod), clients that know the
+// token, and those with an operator's certificate.
 #pragma once
 
 #include <optional>

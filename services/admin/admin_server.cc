@@ -14,8 +14,10 @@
 #include "services/http/admin.h"
 #include "services/http/error.h"
 #include "services/http/server.h"
+#include "services/http/site_check.h"
 #include "services/log/log.h"
 #include "services/shell/loop.h"
+#include "services/tls/security.h"
 
 namespace skein::services {
 namespace {
@@ -67,7 +69,8 @@ class AdminServer::Pages {
                          .version = kVersion,
                          .ready = [this] { return Ready(); },
                          .live = hooks_.live,
-                         .metrics = hooks_.metrics},
+                         .metrics = hooks_.metrics,
+                         .metrics_page = hooks_.metrics_page},
                         &routes_);
     routes_.AddPage("/startupz", [this](const http::Request&) { return Startup(); });
     http::AddJsonPage(
@@ -91,10 +94,17 @@ class AdminServer::Pages {
   absl::Status Listen(const AdminOptions& options, const std::string& service_host) {
     loop_.Start(
         "admin", [this] { return next_look_us_; }, [this] { Tick(); });
-    auto started = http::Server::Start({.host = options.host.empty() ? service_host : options.host,
+    const std::string host = options.host.empty() ? service_host : options.host;
+    if (http::IsLoopbackHost(host)) sites_ = http::SiteCheck({}, "");
+    const tls::Security& security = tls::ProcessSecurity();
+    auto started = http::Server::Start({.host = host,
                                         .port = static_cast<uint16_t>(options.port),
-                                        .threads = 1},
+                                        .threads = 1,
+                                        .certificates = security.certificates,
+                                        .need_certificate = security.mutual == tls::Mutual::kAll},
                                        [this](http::Request request, ResponderPtr responder) {
+                                         auto foreign = sites_.RefuseHost(request);
+                                         if (foreign) return responder->Send(*std::move(foreign));
                                          routes_.Serve(std::move(request), std::move(responder));
                                        });
     if (!started.ok()) return AboutListening("admin-port", started.status());
@@ -243,6 +253,7 @@ class AdminServer::Pages {
   const int64_t started_us_ = MonotonicUs();
   StateClock clock_;
   http::Routes routes_;
+  http::SiteCheck sites_;
   // Used only on the loop:
   std::list<Waiter> waiters_;
   int64_t next_look_us_ = 0;

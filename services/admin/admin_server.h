@@ -40,6 +40,7 @@ struct AdminHooks {
   // May block for a second. FAILED_PRECONDITION gives the reason of a refusal.
   std::function<absl::Status(const DrainOrder&)> order;
   std::function<std::string()> metrics;      // the Prometheus text format
+  http::PageFn metrics_page = nullptr;       // see http::AdminPages::metrics_page
   std::function<absl::Status()> invariants;  // not OK: what is violated; empty: no such page
   std::function<void(http::Routes*)> more;   // further pages; may be empty
 };

@@ -108,6 +108,18 @@ TEST_F(AdminServerTest, ProbesTellStartReadinessAndLifeApart) {
   EXPECT_EQ(Ask("GET", "/livez").status, 200);
 }
 
+// DNS rebinding: a page on the web whose name resolves to this machine reads as if from its own
+// site.
+TEST_F(AdminServerTest, APageWhoseNameWasMadeToResolveHereReadsNothing) {
+  for (const char* path : {"/status", "/metrics", "/"}) {
+    http::testing::RawClient page(server_->port());
+    page.Send(std::string("GET ") + path + " HTTP/1.1\r\nHost: evil.example:8001\r\n\r\n");
+    const http::Response response = page.ReadResponse();
+    EXPECT_EQ(response.status, 403) << path;
+    EXPECT_NE(response.body.find("host_not_allowed"), std::string::npos) << response.body;
+  }
+}
+
 TEST_F(AdminServerTest, DrainIsIdempotentAndCanBeUndone) {
   running_ = 2;
   for (int i = 0; i < 2; ++i) {
@@ -222,6 +234,16 @@ TEST(AdminAccess, ThisHostOrTheToken) {
   EXPECT_EQ(Refusal("10.0.0.7", file + ".none", {{"Authorization", "Bearer another"}}), 503);
   std::ofstream(file) << "two words";
   EXPECT_FALSE(ReadAdminToken(file).ok());
+}
+
+TEST(AdminAccess, AnOperatorsCertificateIsEnough) {
+  http::Request request;
+  request.remote = "10.0.0.9";
+  EXPECT_EQ(RefuseAdmin(request, "")->status, 403);
+  request.certified = tls::RoleSet{tls::Role::kRouter};
+  EXPECT_EQ(RefuseAdmin(request, "")->status, 403);
+  request.certified = tls::RoleSet{tls::Role::kOperator};
+  EXPECT_FALSE(RefuseAdmin(request, "").has_value());
 }
 
 }  // namespace

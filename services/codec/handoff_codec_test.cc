@@ -24,10 +24,11 @@ TEST(HandoffCodec, AnAnnouncementSurvivesBothWays) {
   reserve.set_epoch(3);
   reserve.add_writers(104);
   reserve.add_writers(106);
+  reserve.add_excused(106);
   const auto decoded = FromProto(reserve);
   ASSERT_TRUE(decoded.ok()) << decoded.status();
-  const auto order =
-      scheduler::AnnounceOrder{Encode(*decoded->spec), decoded->epoch, decoded->writers};
+  scheduler::AnnounceOrder order{Encode(*decoded->spec), decoded->epoch, decoded->writers};
+  order.excused = decoded->excused;
   EXPECT_TRUE(MessageDifferencer::Equals(ToProto(order), reserve));
 }
 

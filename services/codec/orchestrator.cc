@@ -273,6 +273,7 @@ v1::RegisterResponse ToProto(const scheduler::RegisterReply& reply) {
   *out.mutable_generation() = ToProto(reply.generation);
   for (const std::string& peer : reply.peers)
     *out.add_peers() = ToProto(scheduler::PeerOrder{peer});
+  out.set_permit_key(reply.permit_key);
   SetBuild(reply.build, &out);
   return out;
 }
@@ -296,7 +297,7 @@ absl::StatusOr<scheduler::RegisterReply> FromProto(const v1::RegisterResponse& r
   if (!build.ok()) return build.status();
   return scheduler::RegisterReply{absl::OkStatus(),   {response.instance()}, *lease_us,
                                   *std::move(cancel), *generation,           std::move(peers),
-                                  *std::move(build)};
+                                  *std::move(build),  response.permit_key()};
 }
 
 v1::ReportRequest ToProto(const scheduler::ReportRequest& request) {

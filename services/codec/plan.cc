@@ -78,11 +78,15 @@ void Fill(const scheduler::Placed& placed, v1::DecodePlace* out) {
   out->set_epoch(placed.epoch.value);
   out->set_decode_instance(placed.decode.value);
   out->set_decode_endpoint(placed.endpoint);
+  if (!placed.permit.empty()) out->set_permit(placed.permit);
 }
 
 absl::StatusOr<scheduler::Placed> PlacedFrom(const v1::DecodePlace& place) {
   if (place.decode_endpoint().empty()) return Invalid("placed.decode_endpoint", "is empty");
-  return scheduler::Placed{{place.epoch()}, {place.decode_instance()}, place.decode_endpoint()};
+  return scheduler::Placed{.epoch = {place.epoch()},
+                           .decode = {place.decode_instance()},
+                           .endpoint = place.decode_endpoint(),
+                           .permit = place.permit()};
 }
 
 absl::Status CheckPlace(const v1::PlanUpdate::Placed& place, const char* field) {

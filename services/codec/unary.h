@@ -5,17 +5,22 @@
 
 #include "services/codec/codec.h"
 #include "services/rpc/calls.h"
+#include "services/rpc/credentials.h"
 #include "services/rpc/status_map.h"
 
 namespace skein::services {
 
 // Decodes `request` and passes it with the call to `pass_on`, which returns false when the inbox is
 // full. Answers at once: INVALID_ARGUMENT for a malformed request, RESOURCE_EXHAUSTED for a full
-// inbox.
+// inbox, UNAUTHENTICATED as CheckCaller says.
 template <typename Request, typename Response, typename PassOn>
 grpc::ServerUnaryReactor* Unary(grpc::CallbackServerContext* context, const Request& request,
                                 Response* response, PassOn pass_on) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  if (absl::Status caller = CheckCaller(*context); !caller.ok()) {
+    reactor->Finish(ToGrpc(caller));
+    return reactor;
+  }
   auto decoded = FromProto(request);
   if (!decoded.ok()) {
     reactor->Finish(ToGrpc(decoded.status()));
@@ -31,6 +36,10 @@ template <typename Request, typename PassOn>
 grpc::ServerUnaryReactor* Notice(grpc::CallbackServerContext* context, const Request& request,
                                  PassOn pass_on) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  if (absl::Status caller = CheckCaller(*context); !caller.ok()) {
+    reactor->Finish(ToGrpc(caller));
+    return reactor;
+  }
   auto decoded = FromProto(request);
   if (!decoded.ok()) {
     reactor->Finish(ToGrpc(decoded.status()));

@@ -41,6 +41,7 @@ v1::AnnounceRequest ToProto(const scheduler::AnnounceOrder& order) {
   if (order.prompt_of.has_value()) *out.mutable_prompt_of() = ToProto(*order.prompt_of);
   out.set_formation(order.formation);
   out.set_suspect(order.suspect);
+  for (const scheduler::Incarnation writer : order.excused) out.add_excused(writer.value);
   return out;
 }
 
@@ -48,6 +49,7 @@ absl::StatusOr<scheduler::AnnounceRequest> FromProto(const v1::AnnounceRequest& 
   scheduler::AnnounceRequest out;
   if (absl::Status status = ReadSpecAndEpoch(request, &out); !status.ok()) return status;
   for (const uint64_t writer : request.writers()) out.writers.push_back({writer});
+  for (const uint64_t writer : request.excused()) out.excused.push_back({writer});
   out.formation = request.formation();
   out.suspect = request.suspect();
   if (!request.has_prompt_of()) return out;

@@ -47,10 +47,11 @@ TEST(WorkerCodec, AWorkersStateIsToldWithItsRegistration) {
   EXPECT_EQ(decoded->ended.at(0).status, hello->ended[0].status);
   EXPECT_EQ(decoded->seen, hello->seen);
   const auto welcome = FromProto(ToProto(scheduler::RegisterReply{
-      {}, {4}, 1000, {{{7, 1}, {3}}}, {5, {9}}, {"a", std::string("b\0c", 3)}}));
+      {}, {4}, 1000, {{{7, 1}, {3}}}, {5, {9}}, {"a", std::string("b\0c", 3)}, {}, "key"}));
   ASSERT_TRUE(welcome.ok()) << welcome.status();
   EXPECT_EQ(welcome->cancel.at(0).epoch.value, 3u);
   EXPECT_EQ(welcome->generation, hello->seen);
+  EXPECT_EQ(welcome->permit_key, "key");
   EXPECT_EQ(welcome->peers, (std::vector<std::string>{"a", std::string("b\0c", 3)}));
   EXPECT_EQ(FromProto(ToProto(scheduler::PeerOrder{"x"}))->comm_address, "x");
   EXPECT_FALSE(FromProto(v1::PeerOrder()).ok());

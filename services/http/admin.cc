@@ -45,7 +45,8 @@ void AddAdminPages(const AdminPages& pages, Routes* routes) {
                               ",\"service\":" + JsonString(pages.service) + "}\n";
   AddJsonPage(
       "/version", [version] { return version; }, routes);
-  if (!pages.metrics) return;
+  if (pages.metrics_page) routes->AddPage("/metrics", pages.metrics_page);
+  if (!pages.metrics || pages.metrics_page) return;
   routes->AddPage("/metrics", [metrics = pages.metrics](const Request&) {
     Response response = Text(metrics());
     response.content_type = "text/plain; version=0.0.4; charset=utf-8";

@@ -19,6 +19,9 @@ struct AdminPages {
   std::function<absl::Status()> live;
   // The Prometheus text format. Empty: no /metrics.
   std::function<std::string()> metrics;
+  // The whole answer of /metrics, for a process that serves several formats. Empty: `metrics`
+  // counts.
+  PageFn metrics_page = nullptr;
 };
 
 // GET /livez      200 as long as the process works, also while it drains; else 503 with the reason

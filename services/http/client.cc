@@ -2,6 +2,9 @@
 
 #include <fcntl.h>
 #include <netdb.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -9,17 +12,23 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <csignal>
 #include <cstring>
+#include <ctime>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "services/tls/contexts.h"
+#include "services/tls/tls_files.h"
 
 namespace skein::services::http {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr size_t kAnswerBytesMax = 16 << 20;
+constexpr int64_t kCancelMs = 100;  // between two looks whether a call was cancelled
 
 class Socket {
  public:
@@ -38,6 +47,7 @@ class Socket {
 struct Call {
   std::string where;  // host:port
   Clock::time_point end;
+  const std::atomic<bool>* cancelled = nullptr;  // may be null
 
   absl::Status Late() const { return absl::DeadlineExceededError(where + ": no answer in time"); }
   absl::Status Failed(int error) const {
@@ -45,12 +55,16 @@ struct Call {
   }
   // Waits until the socket can be read or written.
   absl::Status Await(int fd, short events) const {
+    const int64_t longest = cancelled == nullptr ? 1 << 30 : kCancelMs;
     while (true) {
+      if (cancelled != nullptr && cancelled->load()) {
+        return absl::CancelledError(where + ": the call was cancelled");
+      }
       const auto left =
           std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
       if (left <= 0) return Late();
       pollfd one{.fd = fd, .events = events, .revents = 0};
-      const int ready = poll(&one, 1, static_cast<int>(std::min<int64_t>(left, 1 << 30)));
+      const int ready = poll(&one, 1, static_cast<int>(std::min<int64_t>(left, longest)));
       if (ready > 0) return absl::OkStatus();
       if (ready < 0 && errno != EINTR) return Failed(errno);
     }
@@ -88,35 +102,127 @@ absl::StatusOr<std::unique_ptr<Socket>> Connect(const Call& call, const Address&
   return last;
 }
 
-absl::Status Send(const Call& call, int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t sent = send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent > 0) {
-      bytes.remove_prefix(static_cast<size_t>(sent));
-    } else if (errno == EAGAIN) {
-      if (absl::Status ready = call.Await(fd, POLLOUT); !ready.ok()) return ready;
-    } else if (errno != EINTR) {
-      return call.Failed(errno);
-    }
+// While it lives, a write to a connection that the peer has closed raises no SIGPIPE on this
+// thread. OpenSSL cannot ask for that at each write.
+class NoPipeSignal {
+ public:
+  NoPipeSignal() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
   }
-  return absl::OkStatus();
+  ~NoPipeSignal() {
+    const timespec none{};
+    while (sigtimedwait(&pipe_, nullptr, &none) < 0 && errno == EINTR) {
+    }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoPipeSignal(const NoPipeSignal&) = delete;
+  NoPipeSignal& operator=(const NoPipeSignal&) = delete;
+
+ private:
+  sigset_t pipe_{}, before_{};
+};
+
+// What went wrong in TLS; waits where the socket has to be waited for.
+absl::Status AwaitTls(const Call& call, int fd, SSL* tls, int result) {
+  const int error = SSL_get_error(tls, result);
+  if (error == SSL_ERROR_WANT_READ) return call.Await(fd, POLLIN);
+  if (error == SSL_ERROR_WANT_WRITE) return call.Await(fd, POLLOUT);
+  const long checked = SSL_get_verify_result(tls);
+  const std::string reason =
+      checked != X509_V_OK ? X509_verify_cert_error_string(checked) : tls::LastTlsError();
+  return absl::UnavailableError(absl::StrCat(call.where, ": TLS: ", reason));
 }
 
-// Reads until the server closes.
-absl::StatusOr<std::string> ReadAll(const Call& call, int fd) {
-  std::string all;
-  char piece[16384];
-  while (true) {
-    if (absl::Status ready = call.Await(fd, POLLIN); !ready.ok()) return ready;
-    const ssize_t got = recv(fd, piece, sizeof piece, 0);
-    if (got == 0) return all;
-    if (got < 0 && errno != EAGAIN && errno != EINTR) return call.Failed(errno);
-    if (got > 0) all.append(piece, static_cast<size_t>(got));
-    if (all.size() > kAnswerBytesMax) {
-      return absl::UnavailableError(absl::StrCat(call.where, ": the answer exceeds 16 MiB"));
+// A connection, plain or in TLS.
+class Wire {
+ public:
+  Wire(const Call& call, std::unique_ptr<Socket> socket)
+      : call_(call), socket_(std::move(socket)), tls_(nullptr, SSL_free) {}
+
+  absl::Status StartTls(const tls::Security& security, const std::string& host) {
+    const tls::Context context = security.certificates->ClientContext();
+    tls_.reset(SSL_new(context.get()));
+    SSL_set_fd(tls_.get(), socket_->fd());
+    SSL_set_tlsext_host_name(tls_.get(), host.c_str());
+    ERR_clear_error();
+    for (int result = 0; (result = SSL_connect(tls_.get())) != 1;) {
+      if (absl::Status s = AwaitTls(call_, socket_->fd(), tls_.get(), result); !s.ok()) return s;
+    }
+    const std::string certificate = tls::PeerCertificate(tls_.get());
+    const auto names = tls::NamesIn(certificate);
+    if (!names.ok()) return names.status();
+    const absl::Status server =
+        tls::CheckServer(security, tls::RoleSet::All(), *names, certificate, host);
+    if (server.ok()) return absl::OkStatus();
+    return absl::UnavailableError(absl::StrCat(call_.where, ": ", server.message()));
+  }
+
+  absl::Status Send(std::string_view bytes) {
+    while (!bytes.empty()) {
+      size_t sent = 0;
+      absl::Status status = tls_ != nullptr ? WriteTls(bytes, &sent) : Write(bytes, &sent);
+      if (!status.ok()) return status;
+      bytes.remove_prefix(sent);
+    }
+    return absl::OkStatus();
+  }
+
+  // Reads until the server closes.
+  absl::StatusOr<std::string> ReadAll() {
+    std::string all;
+    char piece[16384];
+    while (true) {
+      size_t got = 0;
+      bool end = false;
+      absl::Status status = tls_ != nullptr ? ReadTls(piece, sizeof piece, &got, &end)
+                                            : Read(piece, sizeof piece, &got, &end);
+      if (!status.ok()) return status;
+      if (end) return all;
+      all.append(piece, got);
+      if (all.size() > kAnswerBytesMax) {
+        return absl::UnavailableError(absl::StrCat(call_.where, ": the answer exceeds 16 MiB"));
+      }
     }
   }
-}
+
+ private:
+  absl::Status Write(std::string_view bytes, size_t* sent) const {
+    const ssize_t written = send(socket_->fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    *sent = written > 0 ? static_cast<size_t>(written) : 0;
+    if (written > 0 || errno == EINTR) return absl::OkStatus();
+    return errno == EAGAIN ? call_.Await(socket_->fd(), POLLOUT) : call_.Failed(errno);
+  }
+  absl::Status WriteTls(std::string_view bytes, size_t* sent) const {
+    ERR_clear_error();
+    const int result = SSL_write_ex(tls_.get(), bytes.data(), bytes.size(), sent);
+    if (result == 1) return absl::OkStatus();
+    *sent = 0;
+    return AwaitTls(call_, socket_->fd(), tls_.get(), result);
+  }
+  absl::Status Read(char* piece, size_t size, size_t* got, bool* end) const {
+    if (absl::Status ready = call_.Await(socket_->fd(), POLLIN); !ready.ok()) return ready;
+    const ssize_t read = recv(socket_->fd(), piece, size, 0);
+    *end = read == 0;
+    *got = read > 0 ? static_cast<size_t>(read) : 0;
+    if (read < 0 && errno != EAGAIN && errno != EINTR) return call_.Failed(errno);
+    return absl::OkStatus();
+  }
+  absl::Status ReadTls(char* piece, size_t size, size_t* got, bool* end) const {
+    ERR_clear_error();
+    const int result = SSL_read_ex(tls_.get(), piece, size, got);
+    if (result == 1) return absl::OkStatus();
+    *got = 0;
+    *end = SSL_get_error(tls_.get(), result) == SSL_ERROR_ZERO_RETURN;
+    return *end ? absl::OkStatus() : AwaitTls(call_, socket_->fd(), tls_.get(), result);
+  }
+
+  const Call& call_;
+  const std::unique_ptr<Socket> socket_;
+  const NoPipeSignal no_pipe_signal_;
+  std::unique_ptr<SSL, void (*)(SSL*)> tls_;  // null: plain text
+};
 
 // The head's lines after the first. False: not HTTP.
 bool ParseHead(std::string_view head, Response* response) {
@@ -175,18 +281,24 @@ absl::StatusOr<Address> ParseAddress(const std::string& text) {
 }
 
 absl::StatusOr<Response> Ask(const Address& address, const ClientRequest& request,
-                             std::chrono::milliseconds timeout) {
-  const Call call{absl::StrCat(address.host, ":", address.port), Clock::now() + timeout};
-  const auto socket = Connect(call, address);
+                             std::chrono::milliseconds timeout, const tls::Security& security) {
+  const Call call{absl::StrCat(address.host, ":", address.port), Clock::now() + timeout,
+                  request.cancelled};
+  auto socket = Connect(call, address);
   if (!socket.ok()) return socket.status();
+  Wire wire(call, *std::move(socket));
+  if (security.certificates != nullptr) {
+    if (absl::Status s = wire.StartTls(security, address.host); !s.ok()) return s;
+  }
   std::string text =
       absl::StrCat(request.method, " ", request.target, " HTTP/1.1\r\nHost: ", call.where,
-                   "\r\nConnection: close\r\nContent-Length: 0\r\n");
+                   "\r\nConnection: close\r\nContent-Length: ", request.body.size(), "\r\n");
   for (const Header& header : request.headers) {
     absl::StrAppend(&text, header.name, ": ", header.value, "\r\n");
   }
-  if (absl::Status sent = Send(call, (*socket)->fd(), text + "\r\n"); !sent.ok()) return sent;
-  const absl::StatusOr<std::string> answer = ReadAll(call, (*socket)->fd());
+  absl::StrAppend(&text, "\r\n", request.body);
+  if (absl::Status sent = wire.Send(text); !sent.ok()) return sent;
+  const absl::StatusOr<std::string> answer = wire.ReadAll();
   if (!answer.ok()) return answer.status();
   return Parse(call, *answer);
 }

@@ -1,6 +1,7 @@
-// One blocking HTTP request to an admin port, on its own connection.
+// One blocking HTTP request, on its own connection.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -8,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "services/http/message.h"
+#include "services/tls/security.h"
 
 namespace skein::services::http {
 
@@ -23,11 +25,16 @@ struct ClientRequest {
   std::string method = "GET";
   std::string target = "/";
   std::vector<Header> headers;
+  std::string body = {};
+  // Set by another thread: the call ends with CANCELLED within a tenth of a second. May be null.
+  const std::atomic<bool>* cancelled = nullptr;
 };
 
 // UNAVAILABLE: nothing listens, or the answer is not HTTP. DEADLINE_EXCEEDED: no complete answer
-// within `timeout`. Both name the address. Answers may have up to 16 MiB.
+// within `timeout`. Both name the address. Answers may have up to 16 MiB. Where the process has
+// certificates it speaks TLS, and the server's must name a role or be for the host.
 absl::StatusOr<Response> Ask(const Address& address, const ClientRequest& request,
-                             std::chrono::milliseconds timeout);
+                             std::chrono::milliseconds timeout,
+                             const tls::Security& security = tls::ProcessSecurity());
 
 }  // namespace skein::services::http

@@ -9,6 +9,9 @@
 #include "services/http/exchange.h"
 #include "services/http/request_id.h"
 #include "services/http/server_core.h"
+#include "services/log/log.h"
+#include "services/log/repeat_limit.h"
+#include "services/tls/tls_files.h"
 
 namespace skein::services::http {
 
@@ -19,6 +22,7 @@ using tcp = asio::ip::tcp;
 namespace {
 
 constexpr size_t kReadBytes = 16 << 10;
+constexpr auto kHandshakeTimeout = std::chrono::seconds(10);
 constexpr auto kLingerTimeout = std::chrono::seconds(2);
 constexpr auto kFirstRequestTimeout = std::chrono::milliseconds(200);  // while the server stops
 
@@ -38,12 +42,24 @@ Response Stopping() {
   return response;
 }
 
+// A kubelet has no certificate.
+bool IsProbe(std::string_view path) {
+  return path == "/livez" || path == "/readyz" || path == "/startupz" || path == "/health";
+}
+
+Response NoCertificate() {
+  return ErrorResponse(403,
+                       "This port wants a client certificate of an authority that it trusts "
+                       "(--mtls=all).",
+                       {}, "certificate_required");
+}
+
 }  // namespace
 
 Connection::Connection(tcp::socket socket, std::shared_ptr<ServerCore> core)
     : core_(std::move(core)),
-      socket_(std::move(socket)),
-      timer_(socket_.get_executor()),
+      transport_(std::move(socket), core_->ContextNow()),
+      timer_(executor()),
       reader_(core_->options().header_bytes_max, core_->options().body_bytes_max,
               core_->options().plan_body, core_->options().planned_bytes_max) {}
 
@@ -53,12 +69,43 @@ size_t Connection::buffer_bytes_max() const { return core_->options().buffer_byt
 
 void Connection::Start() {
   error_code ec;
-  socket_.set_option(tcp::no_delay(true), ec);
-  const auto peer = socket_.remote_endpoint(ec);
+  transport_.socket().set_option(tcp::no_delay(true), ec);
+  const auto peer = transport_.socket().remote_endpoint(ec);
   if (ec) return Close();
   remote_ = peer.address().to_string();
+  if (!transport_.encrypted()) {
+    Arm(stopping_ ? kFirstRequestTimeout : core_->options().idle_timeout);
+    return Read();
+  }
+  handshaking_ = true;
+  Arm(std::min<Clock::duration>(kHandshakeTimeout, core_->options().read_timeout));
+  transport_.Handshake([self = shared_from_this()](error_code ec) { self->OnHandshake(ec); });
+}
+
+void Connection::OnHandshake(error_code ec) {
+  handshaking_ = false;
+  if (closed()) return;
+  if (ec) {
+    if (AdmitRepeated("TLS handshake failed")) {
+      LogWarning("TLS handshake failed", {{"remote", remote_}, {"reason", ec.message()}});
+    }
+    if (!Transport::WasPlainHttp(ec)) return Close();
+    transport_.Unwrap();
+    return Fail(ErrorResponse(400, "This port speaks TLS: use https:// instead of http://.", {},
+                              "tls_required"));
+  }
+  TakeCertificate();
   Arm(stopping_ ? kFirstRequestTimeout : core_->options().idle_timeout);
   Read();
+}
+
+// OpenSSL has checked its chain.
+void Connection::TakeCertificate() {
+  const std::string certificate = transport_.ClientCertificate();
+  if (certificate.empty()) return;
+  const auto names = tls::NamesIn(certificate);
+  if (!names.ok()) return;
+  certified_ = tls::RolesOf(*names, core_->options().certificates->files()->trust_domain);
 }
 
 // The request of a client that has just connected may be on its way.
@@ -72,7 +119,7 @@ void Connection::BeginStop() {
   draining_ = true;
   stopping_ = true;
   if (serial_ > 0) return CloseIfIdle();
-  if (!reader_.started()) Arm(kFirstRequestTimeout);
+  if (!reader_.started() && !handshaking_) Arm(kFirstRequestTimeout);
 }
 
 void Connection::CloseIfIdle() {
@@ -81,9 +128,7 @@ void Connection::CloseIfIdle() {
 
 void Connection::Close(Gone why) {
   if (closed_.exchange(true)) return;
-  error_code ignored;
-  socket_.shutdown(tcp::socket::shutdown_both, ignored);
-  socket_.close(ignored);
+  transport_.Close();
   timer_.cancel();
   core_->Remove(this);
   if (auto exchange = exchange_.lock()) exchange->OnGone(why);
@@ -103,9 +148,9 @@ void Connection::Read() {
     return;
   reading_ = true;
   scratch_.resize(kReadBytes);
-  socket_.async_read_some(
-      asio::buffer(scratch_),
-      [self = shared_from_this()](error_code ec, size_t bytes) { self->OnRead(ec, bytes); });
+  transport_.Read(asio::buffer(scratch_), [self = shared_from_this()](error_code ec, size_t bytes) {
+    self->OnRead(ec, bytes);
+  });
 }
 
 void Connection::OnRead(error_code ec, size_t bytes) {
@@ -129,7 +174,7 @@ void Connection::OnRead(error_code ec, size_t bytes) {
 void Connection::OnReadEnd(error_code ec) {
   eof_ = true;
   keep_alive_ = false;
-  if (ec != asio::error::eof) return Close();
+  if (!Transport::IsEnd(ec)) return Close();
   if (state_ == State::kReading && reader_.started()) {
     return Fail(ErrorResponse(400, "The request ended before it was complete.", {}, "bad_request"));
   }
@@ -214,6 +259,7 @@ void Connection::Dispatch() {
   chunked_ = !reader_.http10();
   Request request = reader_.Take();
   request.remote = remote_;
+  request.certified = certified_;
   request.id = RequestIdOf(request.headers);
   request.held = std::move(held_);
   asked_ = {.method = request.method,
@@ -225,6 +271,9 @@ void Connection::Dispatch() {
   head_request_ = request.method == "HEAD";
   auto exchange = std::make_shared<Exchange>(shared_from_this(), ++serial_, chunked_);
   exchange_ = exchange;
+  if (core_->options().need_certificate && !certified_.has_value() && !IsProbe(request.path)) {
+    return exchange->Send(NoCertificate());
+  }
   core_->fn()(std::move(request), std::move(exchange));
 }
 
@@ -260,6 +309,9 @@ void Connection::SendHead(uint64_t exchange, Response response, bool stream) {
   const Framing framing = !stream    ? Framing::kLength
                           : chunked_ ? Framing::kChunked
                                      : Framing::kUntilClose;
+  if (response.within.has_value() && answer_deadline_ != Clock::time_point::max()) {
+    answer_deadline_ = Clock::now() + *response.within + core_->options().write_timeout;
+  }
   Queue(SerializeHead(response, framing, keep_alive_, std::time(nullptr)));
   if (!stream) {
     if (!head_request_) Queue(response.body);
@@ -312,7 +364,7 @@ void Connection::Flush() {
   if (state_ == State::kAnswering) {
     ArmAt(std::min(Clock::now() + core_->options().write_timeout, answer_deadline_));
   }
-  socket_.async_write_some(
+  transport_.Write(
       asio::buffer(sending_.data() + sent_, sending_.size() - sent_),
       [self = shared_from_this()](error_code ec, size_t bytes) { self->OnSent(ec, bytes); });
 }
@@ -339,7 +391,7 @@ void Connection::OnAnswered() {
   if (draining_ && in_.empty()) return Close();
   Arm(core_->options().idle_timeout);
   // Posted instead of called: a client that pipelines many requests must not grow the stack.
-  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+  asio::post(executor(), [self = shared_from_this()] {
     if (self->closed() || self->state_ != State::kReading) return;
     self->Parse();
     self->Read();
@@ -352,10 +404,8 @@ void Connection::Linger() {
   state_ = State::kLingering;
   if (eof_) return Close();
   in_.clear();
-  error_code ignored;
-  socket_.shutdown(tcp::socket::shutdown_send, ignored);
   Arm(kLingerTimeout);
-  Read();
+  transport_.EndSending([self = shared_from_this()] { self->Read(); });
 }
 
 // ---- deadlines: one timer, moved lazily ----
@@ -383,6 +433,7 @@ void Connection::WaitForDeadline() {
 void Connection::OnDeadline() {
   if (deadline_ == Clock::time_point::max()) return;
   if (Clock::now() < deadline_) return WaitForDeadline();
+  if (handshaking_) return Close();
   if (state_ == State::kReading && reader_.started()) {
     return Fail(ErrorResponse(408, "The request did not arrive in time.", {}, "request_timeout"));
   }

@@ -3,6 +3,8 @@
 // Everything except the constructor, unsent() and closed() runs on the connection's strand. The
 // read loop runs whenever `in_` has room or the answer is watched, in any state:
 //
+// With TLS the handshake comes first, in kReading.
+//
 //   kReading ──request complete──▶ kAnswering ──answer sent──▶ kReading, or kLingering
 //      └──malformed, late──▶ kAnswering(error)                     (discards, so that the client
 //                                                                    can read the answer), then
@@ -14,6 +16,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -21,6 +24,8 @@
 #include "services/http/request_reader.h"
 #include "services/http/responder.h"
 #include "services/http/server.h"
+#include "services/http/transport.h"
+#include "services/tls/roles.h"
 
 namespace skein::services::http {
 
@@ -50,7 +55,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // From now until the answer's end, a client that leaves is noticed at once.
   void Watched(uint64_t exchange);
 
-  boost::asio::any_io_executor executor() { return socket_.get_executor(); }
+  boost::asio::any_io_executor executor() { return transport_.socket().get_executor(); }
   std::atomic<size_t>& unsent() { return unsent_; }
   size_t buffer_bytes_max() const;
   bool closed() const { return closed_.load(std::memory_order_acquire); }
@@ -59,6 +64,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   using Clock = std::chrono::steady_clock;
   enum class State { kReading, kAnswering, kLingering };
 
+  void OnHandshake(boost::system::error_code ec);
+  void TakeCertificate();
   void CloseIfIdle();
   bool InIsFull() const;
   void Read();
@@ -83,7 +90,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void OnDeadline();
 
   const std::shared_ptr<ServerCore> core_;  // first: owns the resources of the socket and the timer
-  boost::asio::ip::tcp::socket socket_;
+  Transport transport_;
   boost::asio::steady_timer timer_;
   RequestReader reader_;
   std::shared_ptr<ByteBudget::Lease> held_;         // for the arriving body; null: none yet
@@ -94,7 +101,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string sending_;                             // being sent, from sent_ on
   size_t sent_ = 0;
   std::string remote_;
-  Request asked_;  // the request being answered, without its body
+  std::optional<tls::RoleSet> certified_;  // what the client is by its certificate; empty: no one
+  Request asked_;                          // the request being answered, without its body
   std::weak_ptr<Exchange> exchange_;
   uint64_t serial_ = 0;  // of the current exchange
   State state_ = State::kReading;
@@ -102,6 +110,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Clock::time_point deadline_ = Clock::time_point::max();
   Clock::time_point answer_deadline_ =
       Clock::time_point::max();  // of the current answer's last byte
+  bool handshaking_ = false;
   bool reading_ = false, eof_ = false, writing_ = false, timer_waits_ = false;
   bool keep_alive_ = true, chunked_ = false, answer_ended_ = false, draining_ = false,
        head_request_ = false, watched_ = false, dropped_ = false, stopping_ = false;

@@ -27,9 +27,11 @@ class Cors {
   // If the origin is allowed, adds the headers that let its script read the answer.
   void AddHeaders(const Request& request, Response* response) const;
 
- private:
+  // Whether pages of this origin may use the server.
   bool Allows(std::string_view origin) const;
+  bool AllowsAny() const { return any_; }
 
+ private:
   bool any_ = false;
   std::vector<std::string> origins_;
   std::string exposed_;

@@ -1,6 +1,7 @@
 // HTTP requests and answers as plain values, independent of sockets.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -10,6 +11,13 @@
 #include <vector>
 
 #include "services/http/byte_budget.h"
+#include "services/tls/roles.h"
+
+namespace skein::services {
+
+struct Caller;
+
+}  // namespace skein::services
 
 namespace skein::services::http {
 
@@ -38,8 +46,11 @@ struct Request {
   std::shared_ptr<ByteBudget::Lease> held = nullptr;
   // What took its body, which is empty here (body_sink.h); null: nothing did.
   std::shared_ptr<BodySink> sink = nullptr;
-  // Not sent: the priority of the API key that it came with, if that has one (api_keys.h).
-  std::optional<int32_t> key_priority = {};
+  // Not sent: whose API key it came with; null: it had none, or none is needed. What a Caller is
+  // belongs to the service (services/router/access/caller.h).
+  std::shared_ptr<const Caller> caller = nullptr;
+  // Not sent: the roles that the client's certificate names; empty: it has presented none.
+  std::optional<tls::RoleSet> certified = {};
 
   std::string_view Get(std::string_view name) const { return FindHeader(headers, name); }
 };
@@ -55,6 +66,8 @@ struct Response {
   // Not sent: a share of ServerOptions::bodies that is freed when the answer has been sent. Of Send
   // only, not of a stream.
   std::shared_ptr<ByteBudget::Lease> held = nullptr;
+  // Not sent: of a stream, in place of ServerOptions::answer_timeout, from its head on.
+  std::optional<std::chrono::milliseconds> within = std::nullopt;
   // Not sent: whoever made the answer has logged and counted it.
   bool noted = false;
 };

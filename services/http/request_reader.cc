@@ -4,6 +4,8 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
+#include <cstdint>
+#include <limits>
 #include <utility>
 
 #include "services/http/error.h"
@@ -51,7 +53,7 @@ RequestReader::RequestReader(size_t header_bytes_max, size_t body_bytes_max, Bod
                              size_t planned_bytes_max)
     : header_bytes_max_(header_bytes_max),
       body_bytes_max_(body_bytes_max),
-      parser_bytes_max_(std::max(body_bytes_max, planned_bytes_max)),
+      planned_bytes_max_(std::max(body_bytes_max, planned_bytes_max)),
       plan_(std::move(plan)) {
   Reset();
 }
@@ -61,7 +63,8 @@ RequestReader::~RequestReader() = default;
 void RequestReader::Reset() {
   parser_ = std::make_unique<Parser>();
   parser_->http.header_limit(static_cast<uint32_t>(header_bytes_max_));
-  parser_->http.body_limit(parser_bytes_max_);
+  // The limit is the request's own: Classify, PlanBody.
+  parser_->http.body_limit(std::numeric_limits<uint64_t>::max());
   parser_->http.eager(true);
   started_ = header_checked_ = false;
   bytes_max_ = body_bytes_max_;
@@ -90,7 +93,7 @@ RequestReader::State RequestReader::Feed(std::string_view bytes, size_t* consume
     *consumed += n;
     bytes.remove_prefix(n);
     if (ec == beast_http::error::need_more) break;
-    if (ec) return Fail(TranslateError(ec, header_bytes_max_, parser_bytes_max_));
+    if (ec) return Fail(TranslateError(ec, header_bytes_max_, bytes_max_));
     if (n == 0) break;
   }
   return Classify(bytes);
@@ -162,7 +165,7 @@ bool RequestReader::PlanBody() {
       Fail(*std::move(plan.refusal));
       return false;
     }
-    bytes_max_ = std::min(plan.bytes_max, parser_bytes_max_);
+    bytes_max_ = std::min(plan.bytes_max, planned_bytes_max_);
     request_.sink = std::move(plan.sink);
   }
   const auto length = parser_->http.content_length();

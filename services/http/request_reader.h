@@ -61,7 +61,7 @@ class RequestReader {
   bool PlanBody();
   State Classify(std::string_view rest);
 
-  const size_t header_bytes_max_, body_bytes_max_, parser_bytes_max_;
+  const size_t header_bytes_max_, body_bytes_max_, planned_bytes_max_;
   const BodyPlanFn plan_;
   std::unique_ptr<Parser> parser_;
   bool started_ = false;

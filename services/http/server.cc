@@ -159,6 +159,7 @@ void ServerCore::Refuse(tcp::socket socket, Refusal why) {
   request.remote = socket.remote_endpoint(ignored).address().to_string();
   request.id = RequestIdOf({});
   Complete(request, &response);
+  if (options_.certificates != nullptr) return;  // a handshake would have to come first
   const std::string text =
       SerializeHead(response, Framing::kLength, false, std::time(nullptr)) + response.body;
   socket.non_blocking(true, ignored);

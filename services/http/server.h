@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "services/http/body_sink.h"
 #include "services/http/routes.h"
+#include "services/tls/certificates.h"
 
 namespace skein::services::http {
 
@@ -47,6 +48,11 @@ struct ServerOptions {
   // An answer that is still being sent at answer_timeout + write_timeout after its request has
   // arrived is cut off, however steadily the client reads. 0: no limit.
   std::chrono::milliseconds answer_timeout{0};
+
+  // With them the port speaks TLS only; null: plain text. A client without TLS is told so (400).
+  std::shared_ptr<tls::Certificates> certificates = nullptr;
+  // Clients without a certificate may only ask the probes: 403.
+  bool need_certificate = false;
 
   // Called for every answer before its head is sent, including answers to malformed requests and to
   // connections over the limit. May add headers, count and log. The request has no body, and after

@@ -36,6 +36,10 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   const ServerOptions& options() const { return options_; }
   const RequestFn& fn() const { return fn_; }
   uint16_t port() const { return port_; }
+  // For a connection that begins now; null: plain text.
+  tls::Context ContextNow() const {
+    return options_.certificates != nullptr ? options_.certificates->ServerContext() : nullptr;
+  }
   ServerStats stats() const;
 
   // Adds the common headers to an answer before it is sent.

@@ -183,6 +183,22 @@ TEST_F(ServerTest, TruncatedAndSlowRequests) {
   EXPECT_TRUE(idle.AtEnd());
 }
 
+// A slow-loris: each byte comes long before any timeout, and the header never ends.
+TEST_F(ServerTest, AClientThatDripsItsHeaderIsCutOff) {
+  ServerOptions options;
+  options.read_timeout = std::chrono::milliseconds(200);
+  StartServer(options);
+  RawClient loris(port());
+  loris.Send("POST /echo HTTP/1.1\r\nX: ");
+  Response answer;
+  for (int drips = 0; answer.status == 0 && drips < 4000; ++drips) {
+    loris.Send("a");
+    answer = loris.ReadResponse(/*head_only=*/false, /*timeout_ms=*/5);
+  }
+  EXPECT_EQ(answer.status, 408) << "the time counts from the first byte";
+  EXPECT_EQ(Fetch(port(), "GET", "/livez").status, 200);
+}
+
 TEST_F(ServerTest, StreamsChunks) {
   StartServer();
   RawClient client(port());
@@ -665,6 +681,12 @@ TEST_F(SinkTest, LimitsHoldHoweverTheBodyComes) {
   echo.Send("POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n" +
             std::string(101, 'x') + "\r\n0\r\n\r\n");
   EXPECT_EQ(echo.ReadResponse().status, 413);
+  // The limit that is named is the one of this request, not the largest that any may have.
+  RawClient named(port());
+  named.Send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: " + too_long + "\r\n\r\n");
+  const Response refused = named.ReadResponse();
+  EXPECT_EQ(refused.status, 413);
+  EXPECT_NE(refused.body.find(" 100 bytes"), std::string::npos) << refused.body;
 }
 
 TEST_F(SinkTest, ARefusalComesBeforeTheBody) {

@@ -19,6 +19,7 @@ constexpr size_t kPrefixBytes = 256;
 constexpr int64_t kBytesPerToken = 4;
 constexpr int64_t kOutputTokens = 256;  // of a request that sets no limit
 constexpr int64_t kTokensMax = 1 << 24;
+constexpr size_t kShownBytes = 64;
 
 std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -58,6 +59,15 @@ void Estimate(const Json& body, CheckedLine* line) {
 
 bool IsBlank(std::string_view text) {
   return text.find_first_not_of(" \t\r") == std::string_view::npos;
+}
+
+// The start of a string, for an error; whole characters of it.
+std::string Shown(const Json& json) {
+  auto text = json.get<std::string>();
+  size_t end = std::min(text.size(), kShownBytes);
+  while (end < text.size() && end > 0 && (text[end] & 0xc0) == 0x80) --end;
+  text.resize(end);
+  return text;
 }
 
 const char* TypeName(const Json& json) { return json.is_null() ? "null" : json.type_name(); }
@@ -140,14 +150,16 @@ void InputCheck::Check(std::string_view text, CheckedLine* line) {
                 "custom_id");
   }
   if (json["method"] != "POST") {
-    return Fail("invalid_value", "Invalid value for 'method'. Supported values are: 'POST'.",
+    return Fail("invalid_value",
+                absl::StrCat("Invalid value: '", Shown(json["method"]),
+                             "' for 'method'. Supported values are: 'POST'."),
                 "method");
   }
   if (json["url"] != endpoint_) {
-    return Fail(
-        "url_mismatch",
-        absl::StrCat("The URL of this request is not the endpoint of the batch, ", endpoint_, "."),
-        "url");
+    return Fail("url_mismatch",
+                absl::StrCat("The URL of this request, '", Shown(json["url"]),
+                             "', is not the endpoint of the batch, ", endpoint_, "."),
+                "url");
   }
   const Json& body = json["body"];
   if (!body.is_object()) {

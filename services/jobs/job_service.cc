@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/jobs/job_transfers.h"
+#include "services/rpc/credentials.h"
 
 namespace skein::services {
 namespace {
@@ -27,6 +28,12 @@ absl::Status FillJob(JobShell* shell, absl::StatusOr<JobStore::Job> job, v1::Job
   return absl::OkStatus();
 }
 
+// The owner of a message that may name one.
+template <class Message>
+JobStore::Owner OwnerOf(const Message& message) {
+  return message.has_owner() ? JobStore::Owner(message.owner()) : std::nullopt;
+}
+
 // A stream that is refused.
 class RefusedLines : public grpc::ServerBidiReactor<v1::RouterLines, v1::OrchestratorLines> {
  public:
@@ -36,35 +43,42 @@ class RefusedLines : public grpc::ServerBidiReactor<v1::RouterLines, v1::Orchest
 
 }  // namespace
 
+// Why this call is not begun; OK: it is.
+grpc::Status JobService::RefusalOf(const grpc::CallbackServerContext& context) const {
+  if (absl::Status caller = CheckCaller(context); !caller.ok()) return ToGrpc(caller);
+  return shell_ == nullptr ? TurnedOff() : grpc::Status::OK;
+}
+
 grpc::ServerUnaryReactor* JobService::Unary(grpc::CallbackServerContext* context,
                                             std::function<absl::Status(JobStore*)> answer) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  if (shell_ == nullptr) {
-    reactor->Finish(TurnedOff());
+  if (grpc::Status refusal = RefusalOf(*context); !refusal.ok()) {
+    reactor->Finish(refusal);
     return reactor;
   }
-  shell_->OnStore(reactor, [reactor, answer = std::move(answer)](JobStore* store) {
-    reactor->Finish(ToGrpc(answer(store)));
+  shell_->OnStore(reactor, [this, reactor, answer = std::move(answer)](JobStore* store) {
+    reactor->Finish(ToGrpc(shell_->Told(answer(store))));
   });
   return reactor;
 }
 
 grpc::ServerReadReactor<v1::CreateFileRequest>* JobService::CreateFile(
     grpc::CallbackServerContext* context, v1::StoredFile* response) {
-  return shell_ == nullptr ? FileUpload::Refuse(TurnedOff())
-                           : FileUpload::Begin(shell_, context, response);
+  const grpc::Status refusal = RefusalOf(*context);
+  return refusal.ok() ? FileUpload::Begin(shell_, context, response) : FileUpload::Refuse(refusal);
 }
 
-grpc::ServerWriteReactor<v1::FileContent>* JobService::ReadFile(grpc::CallbackServerContext*,
-                                                                const v1::FileId* request) {
-  return shell_ == nullptr ? FileDownload::Refuse(TurnedOff())
-                           : FileDownload::Begin(shell_, request->id());
+grpc::ServerWriteReactor<v1::FileContent>* JobService::ReadFile(
+    grpc::CallbackServerContext* context, const v1::FileId* request) {
+  const grpc::Status refusal = RefusalOf(*context);
+  return refusal.ok() ? FileDownload::Begin(shell_, request->id(), OwnerOf(*request))
+                      : FileDownload::Refuse(refusal);
 }
 
 grpc::ServerUnaryReactor* JobService::GetFile(grpc::CallbackServerContext* context,
                                               const v1::FileId* request, v1::StoredFile* response) {
-  return Unary(context, [id = request->id(), response](JobStore* store) {
-    return Fill(store->GetFile(id), response);
+  return Unary(context, [request = *request, response](JobStore* store) {
+    return Fill(store->GetFile(request.id(), OwnerOf(request)), response);
   });
 }
 
@@ -79,7 +93,9 @@ grpc::ServerUnaryReactor* JobService::ListFiles(grpc::CallbackServerContext* con
 grpc::ServerUnaryReactor* JobService::DeleteFile(grpc::CallbackServerContext* context,
                                                  const v1::FileId* request,
                                                  v1::DeleteFileResponse*) {
-  return Unary(context, [id = request->id()](JobStore* store) { return store->DeleteFile(id); });
+  return Unary(context, [request = *request](JobStore* store) {
+    return store->DeleteFile(request.id(), OwnerOf(request));
+  });
 }
 
 grpc::ServerUnaryReactor* JobService::CreateJob(grpc::CallbackServerContext* context,
@@ -94,8 +110,8 @@ grpc::ServerUnaryReactor* JobService::CreateJob(grpc::CallbackServerContext* con
 
 grpc::ServerUnaryReactor* JobService::GetJob(grpc::CallbackServerContext* context,
                                              const v1::JobId* request, v1::JobStatus* response) {
-  return Unary(context, [shell = shell_, id = request->id(), response](JobStore* store) {
-    return FillJob(shell, store->GetJob(id), response);
+  return Unary(context, [shell = shell_, request = *request, response](JobStore* store) {
+    return FillJob(shell, store->GetJob(request.id(), OwnerOf(request)), response);
   });
 }
 
@@ -119,8 +135,8 @@ grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* cont
 
 grpc::ServerUnaryReactor* JobService::CancelJob(grpc::CallbackServerContext* context,
                                                 const v1::JobId* request, v1::JobStatus* response) {
-  return Unary(context, [shell = shell_, id = request->id(), response](JobStore* store) {
-    auto job = store->BeginCancel(id);
+  return Unary(context, [shell = shell_, request = *request, response](JobStore* store) {
+    auto job = store->BeginCancel(request.id(), OwnerOf(request));
     if (job.ok()) shell->Cancelled(*job);
     return FillJob(shell, std::move(job), response);
   });

@@ -38,6 +38,7 @@ class JobService final : public v1::Jobs::CallbackService {
 
  private:
   // `answer` runs on the store's thread; its status ends the call.
+  grpc::Status RefusalOf(const grpc::CallbackServerContext& context) const;
   grpc::ServerUnaryReactor* Unary(grpc::CallbackServerContext* context,
                                   std::function<absl::Status(JobStore*)> answer);
 

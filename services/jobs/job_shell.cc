@@ -161,7 +161,8 @@ void JobShell::Opened(uint64_t term, const absl::Status& status,
   if (!status.ok()) {
     LogError("the folder of jobs cannot be used",
              {{"folder", options_.folder}, {"reason", std::string(status.message())}});
-    Refuse(status);
+    // To clients it is no state of theirs: they may call again.
+    Refuse(absl::IsFailedPrecondition(status) ? absl::UnavailableError(status.message()) : status);
     refused_ = true;
     phase_ = Phase::kClosed;
     open_at_us_ = MonotonicUs() + 5 * kAgainUs;
@@ -201,18 +202,20 @@ void JobShell::Close(const absl::Status& why) {
 }
 
 void JobShell::Know(uint64_t number, const v1::JobStatus& status) {
-  known_[number] = {status.id(), status.endpoint(), status.created_s(), status.model()};
+  known_[number] = {status.id(), status.endpoint(), status.created_s(), status.model(),
+                    status.owner()};
   numbers_[status.id()] = number;
 }
 
 void JobShell::Gone(uint64_t number, const std::string& outcome) {
   const auto it = known_.find(number);
-  const std::string id = it == known_.end() ? "" : it->second.id;
+  if (it == known_.end()) return;
+  const std::string id = it->second.id;
   LogInfo("a job has ended", {{"job", id}, {"outcome", outcome}});
   ++ended_[outcome];
   Handle(core::JobGone{number});
   numbers_.erase(id);
-  known_.erase(number);
+  known_.erase(it);
 }
 
 // --- The store's thread.
@@ -233,10 +236,20 @@ void JobShell::Back(uint64_t term, std::function<void()> task) {
   });
 }
 
-void JobShell::Failed(uint64_t term, const char* what, const absl::Status& status,
+absl::Status JobShell::Told(absl::Status status) {
+  if (!absl::IsAborted(status)) return status;
+  absl::Status told = absl::UnavailableError(status.message());
+  Back(store_term_, [this, status = std::move(status)] { Close(status); });
+  return told;
+}
+
+void JobShell::Failed(uint64_t term, const char* what, uint64_t job, const absl::Status& status,
                       std::function<void()> again) {
-  LogWarning(what, {{"folder", options_.folder}, {"reason", std::string(status.message())}});
-  Back(term, [this, status, again = std::move(again)] {
+  Back(term, [this, what, job, status, again = std::move(again)] {
+    const auto known = known_.find(job);
+    LogWarning(what, {{"job", known == known_.end() ? "" : known->second.id},
+                      {"folder", options_.folder},
+                      {"reason", std::string(status.message())}});
     ++store_failed_;
     if (absl::IsAborted(status)) return Close(status);
     Later(again);
@@ -283,7 +296,8 @@ void JobShell::On(const core::CheckInput& effect) {
 void JobShell::CheckSlice(JobStore* store, uint64_t term, uint64_t number) {
   auto checked = store->CheckInput(number);
   const auto again = [this, number] { On(core::CheckInput{number}); };
-  if (!checked.ok()) return Failed(term, "a job's input was not checked", checked.status(), again);
+  if (!checked.ok())
+    return Failed(term, "a job's input was not checked", number, checked.status(), again);
   if (!checked->has_value()) return Back(term, again);
   Back(term, [this, number, checked = **std::move(checked)]() mutable {
     if (!checked.ok) return Gone(number, "failed");
@@ -300,7 +314,8 @@ void JobShell::On(const core::EndJob& effect) {
 void JobShell::EndSlice(JobStore* store, uint64_t term, const core::EndJob& effect) {
   const auto ended = store->EndJob(effect.job, effect.how);
   const auto again = [this, effect] { On(effect); };
-  if (!ended.ok()) return Failed(term, "a job's output was not written", ended.status(), again);
+  if (!ended.ok())
+    return Failed(term, "a job's output was not written", effect.job, ended.status(), again);
   if (!*ended) return Back(term, again);
   Back(term, [this, effect] {
     Gone(effect.job, NameOf(effect.how));
@@ -339,7 +354,6 @@ void JobShell::On(const core::DropResult& effect) { results_.erase(effect.payloa
 
 void JobShell::Commit(JobStore* store, uint64_t term, const std::shared_ptr<CommitQueue>& queue) {
   std::vector<LineResult> results;
-  bool more = false;
   {
     std::lock_guard lock(queue->mutex);
     for (size_t bytes = 0;
@@ -348,8 +362,6 @@ void JobShell::Commit(JobStore* store, uint64_t term, const std::shared_ptr<Comm
       bytes += queue->results.front().body.size();
       results.push_back(std::move(queue->results.front()));
     }
-    more = !queue->results.empty();
-    queue->posted = more;
   }
   const auto again = [this, queue] { PostCommit(queue); };
   if (absl::Status status = store->KeepResults(results); !status.ok()) {
@@ -357,11 +369,10 @@ void JobShell::Commit(JobStore* store, uint64_t term, const std::shared_ptr<Comm
       std::lock_guard lock(queue->mutex);
       queue->results.insert(queue->results.begin(), std::make_move_iterator(results.begin()),
                             std::make_move_iterator(results.end()));
-      queue->posted = true;
     }
     failed_ = true;
     Back(term, [this] { Handle(core::StoreStands{false}); });
-    return Failed(term, "results of jobs were not kept", status, again);
+    return Failed(term, "results of jobs were not kept", 0, status, again);
   }
   const bool stands_again = std::exchange(failed_, false);
   std::vector<core::LineKey> keys;
@@ -371,6 +382,12 @@ void JobShell::Commit(JobStore* store, uint64_t term, const std::shared_ptr<Comm
     if (stands_again) Handle(core::StoreStands{true});
     for (const core::LineKey& key : keys) Handle(core::ResultKept{key});
   });
+  bool more = false;
+  {
+    // Until here nobody posts another one, so that failures do not multiply the tries.
+    std::lock_guard lock(queue->mutex);
+    more = queue->posted = !queue->results.empty();
+  }
   if (more) Back(term, again);
 }
 

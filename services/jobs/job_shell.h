@@ -107,6 +107,10 @@ class JobShell : public CoreShell<JobShell, scheduler::jobs::JobCore, scheduler:
       task();
     });
   }
+  // On the store's thread, within a task of OnStore: what the caller is told of a status of the
+  // store. ABORTED (another orchestrator has taken the folder over) closes it, and is UNAVAILABLE:
+  // the caller is to look for who leads.
+  absl::Status Told(absl::Status status);
   // On the store's thread, within a task of OnStore.
   void Created(const JobStore::Job& job);
   void Cancelled(const JobStore::Job& job);
@@ -153,6 +157,7 @@ class JobShell : public CoreShell<JobShell, scheduler::jobs::JobCore, scheduler:
     std::string endpoint;
     int64_t created_s = 0;
     std::string model;  // empty: its input has not been read
+    std::string owner;  // empty: nobody's
   };
 
   void Watch();  // the thread's
@@ -173,8 +178,9 @@ class JobShell : public CoreShell<JobShell, scheduler::jobs::JobCore, scheduler:
   void Store(std::function<void(JobStore*)> task);
   // From the store's thread: `task` runs on the loop, if the store is still the same.
   void Back(uint64_t term, std::function<void()> task);
-  // A failure of the store, which is tried again. From the store's thread.
-  void Failed(uint64_t term, const char* what, const absl::Status& status,
+  // A failure of the store, which is tried again. `job`: 0 if it concerns several. From the store's
+  // thread.
+  void Failed(uint64_t term, const char* what, uint64_t job, const absl::Status& status,
               std::function<void()> again);
 
   void On(const scheduler::jobs::CheckInput& effect);

@@ -65,6 +65,7 @@ CREATE TABLE IF NOT EXISTS results (
   output INTEGER NOT NULL,
   body BLOB NOT NULL,
   PRIMARY KEY (job, line));
+CREATE INDEX IF NOT EXISTS open_jobs ON jobs (input) WHERE ended = 0;
 )";
 
 absl::Status CheckId(const std::string& id) {
@@ -278,17 +279,19 @@ absl::StatusOr<v1::StoredFile> JobStore::AddFile(v1::StoredFile file, NewFile* c
   return file;
 }
 
-absl::StatusOr<v1::StoredFile> JobStore::GetFile(const std::string& id) {
+absl::StatusOr<v1::StoredFile> JobStore::GetFile(const std::string& id, const Owner& owner) {
   auto found = FindFile(id);
   if (!found.ok()) return found.status();
-  if (!found->has_value()) return NoSuch("file", id);
+  if (!found->has_value() || !Owns(owner, **found)) return NoSuch("file", id);
   return **std::move(found);
 }
 
 absl::StatusOr<v1::ListFilesResponse> JobStore::ListFiles(const v1::ListFilesRequest& request) {
   const uint32_t limit = request.limit() == 0 ? kFilesMax : std::min(request.limit(), kFilesMax);
+  const Owner owner = request.has_owner() ? Owner(request.owner()) : std::nullopt;
   int64_t after = request.oldest_first() ? 0 : INT64_MAX;
   if (!request.after().empty()) {
+    if (const auto last = GetFile(request.after(), owner); !last.ok()) return last.status();
     SqliteStatement row(&file_, "SELECT number FROM files WHERE id = ? AND deleted = 0");
     const auto found = row.Bind(request.after()).Step();
     if (!found.ok()) return found.status();
@@ -299,19 +302,24 @@ absl::StatusOr<v1::ListFilesResponse> JobStore::ListFiles(const v1::ListFilesReq
                                             request.oldest_first() ? "> ?" : "< ?",
                                             " AND (length(?) = 0 OR purpose = ?) ORDER BY number ",
                                             request.oldest_first() ? "ASC" : "DESC", " LIMIT ?"));
-  rows.Bind(after).Bind(request.purpose()).Bind(request.purpose()).Bind(int64_t{limit} + 1);
+  // An owner's are few among all; -1: no limit.
+  rows.Bind(after).Bind(request.purpose()).Bind(request.purpose());
+  rows.Bind(owner.has_value() ? int64_t{-1} : int64_t{limit} + 1);
   v1::ListFilesResponse response;
   for (;;) {
     const auto found = rows.Step();
     if (!found.ok()) return found.status();
     if (!*found) return response;
+    v1::StoredFile file;
+    if (!file.ParseFromString(rows.Bytes(0))) {
+      return Damaged(options_.folder, "a row of jobs.db cannot be read");
+    }
+    if (!Owns(owner, file)) continue;
     if (static_cast<uint32_t>(response.files_size()) == limit) {
       response.set_more(true);
       return response;
     }
-    if (!response.add_files()->ParseFromString(rows.Bytes(0))) {
-      return Damaged(options_.folder, "a row of jobs.db cannot be read");
-    }
+    *response.add_files() = std::move(file);
   }
 }
 
@@ -329,8 +337,8 @@ absl::Status JobStore::ForgetFile(const std::string& id) {
       .Run();
 }
 
-absl::Status JobStore::DeleteFile(const std::string& id) {
-  if (const auto found = GetFile(id); !found.ok()) return found.status();
+absl::Status JobStore::DeleteFile(const std::string& id, const Owner& owner) {
+  if (const auto found = GetFile(id, owner); !found.ok()) return found.status();
   if (absl::Status s = Write([&] { return ForgetFile(id); }); !s.ok()) return s;
   const auto used = InputInUse(id);
   if (!used.ok()) return used.status();
@@ -340,8 +348,9 @@ absl::Status JobStore::DeleteFile(const std::string& id) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<FileReader>> JobStore::ReadFile(const std::string& id) {
-  if (const auto found = GetFile(id); !found.ok()) return found.status();
+absl::StatusOr<std::unique_ptr<FileReader>> JobStore::ReadFile(const std::string& id,
+                                                               const Owner& owner) {
+  if (const auto found = GetFile(id, owner); !found.ok()) return found.status();
   return FileReader::Open(PathOf(id));
 }
 

@@ -65,6 +65,9 @@ class JobStore {
   static absl::StatusOr<std::unique_ptr<JobStore>> Open(Options options);
   ~JobStore();
 
+  // Whose a file or a job has to be; empty: anyone's. What belongs to another one is not there.
+  using Owner = std::optional<std::string>;
+
   // --- Files. NOT_FOUND names the id. Ids are letters, digits, '-' and '_', else INVALID_ARGUMENT.
 
   // For a file's content; on any thread, also while the store is used.
@@ -72,22 +75,23 @@ class JobStore {
                                                             const std::string& id);
   // `content`: synced. Returns the file that is there under this id, which may be an earlier one.
   absl::StatusOr<v1::StoredFile> AddFile(v1::StoredFile file, NewFile* content);
-  absl::StatusOr<v1::StoredFile> GetFile(const std::string& id);
+  absl::StatusOr<v1::StoredFile> GetFile(const std::string& id, const Owner& owner = {});
   absl::StatusOr<v1::ListFilesResponse> ListFiles(const v1::ListFilesRequest& request);
   // The content of a running job's input stays until the job has ended.
-  absl::Status DeleteFile(const std::string& id);
-  absl::StatusOr<std::unique_ptr<FileReader>> ReadFile(const std::string& id);
+  absl::Status DeleteFile(const std::string& id, const Owner& owner = {});
+  absl::StatusOr<std::unique_ptr<FileReader>> ReadFile(const std::string& id,
+                                                       const Owner& owner = {});
   // Deletes those whose time is up.
   absl::Status ExpireFiles();
 
   // --- Jobs. NOT_FOUND as above, also for an input file that is not there.
 
   absl::StatusOr<Job> CreateJob(const v1::CreateJobRequest& request);
-  absl::StatusOr<Job> GetJob(const std::string& id);
+  absl::StatusOr<Job> GetJob(const std::string& id, const Owner& owner = {});
   // The newest first.
   absl::StatusOr<std::vector<Job>> ListJobs(const v1::ListJobsRequest& request, bool* more);
   // FAILED_PRECONDITION: it has ended.
-  absl::StatusOr<Job> BeginCancel(const std::string& id);
+  absl::StatusOr<Job> BeginCancel(const std::string& id, const Owner& owner = {});
   // Those that have not ended, by number. `at_us`: what a time in seconds since 1970 is in the
   // core's time.
   using AtUs = std::function<scheduler::TimeUs(int64_t)>;
@@ -149,6 +153,11 @@ class JobStore {
   absl::StatusOr<std::unique_ptr<Output>> BeginOutput(uint64_t number, scheduler::jobs::JobEnd how);
   absl::StatusOr<bool> WriteOutput(Output* output, scheduler::jobs::JobEnd how);
   absl::Status EndOutput(Output* output, scheduler::jobs::JobEnd how);
+  // `files` has those that are published, or may be, also after a failure.
+  absl::Status Publish(Output* output, std::vector<v1::StoredFile>* files);
+  absl::Status EndWith(const Job& job, const std::vector<v1::StoredFile>& files);
+  absl::StatusOr<bool> HasEnded(uint64_t number);
+  absl::Status DropLines(uint64_t number);
   absl::StatusOr<std::vector<scheduler::jobs::LineInfo>> LinesLeft(uint64_t number);
 
   const Options options_;

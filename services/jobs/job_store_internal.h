@@ -25,6 +25,12 @@ struct JobStore::Output {
   uint64_t last_line = 0;  // that was written, or left out
 };
 
+// Whether a file or a job is there for `owner`.
+template <class Thing>
+bool Owns(const JobStore::Owner& owner, const Thing& thing) {
+  return !owner.has_value() || *owner == thing.owner();
+}
+
 // NOT_FOUND, by name.
 absl::Status NoSuch(const char* what, const std::string& id);
 

@@ -64,9 +64,10 @@ absl::Status JobStore::CheckRoom() {
 absl::StatusOr<JobStore::Job> JobStore::CreateJob(const v1::CreateJobRequest& request) {
   if (absl::Status good = CheckRequest(request); !good.ok()) return good;
   if (request.id().empty()) return absl::InvalidArgumentError("id: it is empty");
+  const Owner owner = request.has_owner() ? Owner(request.owner()) : std::nullopt;
   auto before = GetJob(request.id());
   if (before.ok() || !absl::IsNotFound(before.status())) return before;
-  if (const auto input = GetFile(request.input_file()); !input.ok()) return input.status();
+  if (const auto input = GetFile(request.input_file(), owner); !input.ok()) return input.status();
   if (absl::Status room = CheckRoom(); !room.ok()) return room;
   v1::JobStatus status;
   status.set_id(request.id());
@@ -74,6 +75,7 @@ absl::StatusOr<JobStore::Job> JobStore::CreateJob(const v1::CreateJobRequest& re
   status.set_endpoint(request.endpoint());
   status.set_window_s(request.window_s());
   *status.mutable_metadata() = request.metadata();
+  status.set_owner(request.owner());
   status.set_state(v1::JOB_STATE_VALIDATING);
   status.set_created_s(Now());
   status.set_expires_s(Now() + static_cast<int64_t>(request.window_s()));
@@ -93,9 +95,11 @@ absl::StatusOr<JobStore::Job> JobStore::CreateJob(const v1::CreateJobRequest& re
   return job;
 }
 
-absl::StatusOr<JobStore::Job> JobStore::GetJob(const std::string& id) {
+absl::StatusOr<JobStore::Job> JobStore::GetJob(const std::string& id, const Owner& owner) {
   if (id.empty()) return NoSuch("job", id);
-  return ReadJob("id = ?", 0, id);
+  auto job = ReadJob("id = ?", 0, id);
+  if (job.ok() && !Owns(owner, job->status)) return NoSuch("job", id);
+  return job;
 }
 
 absl::StatusOr<std::vector<JobStore::Job>> JobStore::ListJobs(const v1::ListJobsRequest& request,
@@ -103,36 +107,39 @@ absl::StatusOr<std::vector<JobStore::Job>> JobStore::ListJobs(const v1::ListJobs
   *more = false;
   const uint32_t limit =
       request.limit() == 0 ? kJobsListed : std::min(request.limit(), kJobsListedMax);
+  const Owner owner = request.has_owner() ? Owner(request.owner()) : std::nullopt;
   int64_t before = INT64_MAX;
   if (!request.after().empty()) {
-    const auto after = GetJob(request.after());
+    const auto after = GetJob(request.after(), owner);
     if (!after.ok()) return after.status();
     before = static_cast<int64_t>(after->number);
   }
   SqliteStatement rows(
       &file_, "SELECT number, status FROM jobs WHERE number < ? ORDER BY number DESC LIMIT ?");
-  rows.Bind(before).Bind(int64_t{limit} + 1);
+  // An owner's are few among all; -1: no limit.
+  rows.Bind(before).Bind(owner.has_value() ? int64_t{-1} : int64_t{limit} + 1);
   std::vector<Job> jobs;
   for (;;) {
     const auto found = rows.Step();
     if (!found.ok()) return found.status();
     if (!*found) return jobs;
-    if (jobs.size() == limit) {
-      *more = true;
-      return jobs;
-    }
     Job job{.number = static_cast<uint64_t>(rows.Number(0))};
     if (!job.status.ParseFromString(rows.Bytes(1))) {
       return absl::FailedPreconditionError(absl::StrCat("--jobs-dir: the folder ", options_.folder,
                                                         " is damaged: job ", job.number,
                                                         " of jobs.db cannot be read"));
     }
+    if (!Owns(owner, job.status)) continue;
+    if (jobs.size() == limit) {
+      *more = true;
+      return jobs;
+    }
     jobs.push_back(std::move(job));
   }
 }
 
-absl::StatusOr<JobStore::Job> JobStore::BeginCancel(const std::string& id) {
-  auto job = GetJob(id);
+absl::StatusOr<JobStore::Job> JobStore::BeginCancel(const std::string& id, const Owner& owner) {
+  auto job = GetJob(id, owner);
   if (!job.ok()) return job;
   const v1::JobState state = job->status.state();
   if (state == v1::JOB_STATE_CANCELLING || state == v1::JOB_STATE_CANCELLED) return job;

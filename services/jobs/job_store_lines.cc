@@ -1,4 +1,6 @@
 // JobStore: a job's lines: their check, their results, and the output.
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -40,15 +42,16 @@ void SetEnd(core::JobEnd how, int64_t now_s, v1::JobStatus* status) {
 
 // --- The check of the input.
 
+absl::Status JobStore::DropLines(uint64_t number) {
+  return SqliteStatement(&file_, "DELETE FROM lines WHERE job = ?")
+      .Bind(static_cast<int64_t>(number))
+      .Run();
+}
+
 absl::StatusOr<std::unique_ptr<JobStore::Check>> JobStore::BeginCheck(uint64_t number) {
   const auto job = ReadJob("number = ?", number, "");
   if (!job.ok()) return job.status();
-  absl::Status cleared = Write([&] {
-    return SqliteStatement(&file_, "DELETE FROM lines WHERE job = ?")
-        .Bind(static_cast<int64_t>(number))
-        .Run();
-  });
-  if (!cleared.ok()) return cleared;
+  if (absl::Status s = Write([&] { return DropLines(number); }); !s.ok()) return s;
   auto file = FileReader::Open(PathOf(job->status.input_file()));
   if (!file.ok()) return file.status();
   auto check = std::make_unique<Check>(Check{InputCheck(job->status.endpoint()), nullptr});
@@ -185,6 +188,10 @@ absl::Status JobStore::KeepResults(const std::vector<LineResult>& results) {
 
 absl::StatusOr<bool> JobStore::EndJob(uint64_t number, core::JobEnd how) {
   auto kept = outputs_.extract(number);  // back only if it goes on
+  if (kept.empty()) {
+    const auto ended = HasEnded(number);  // its check failed, or the call before this one ended it
+    if (!ended.ok() || *ended) return ended;
+  }
   std::unique_ptr<Output> output;
   if (!kept.empty()) {
     output = std::move(kept.mapped());
@@ -203,16 +210,24 @@ absl::StatusOr<bool> JobStore::EndJob(uint64_t number, core::JobEnd how) {
   return true;
 }
 
+absl::StatusOr<bool> JobStore::HasEnded(uint64_t number) {
+  SqliteStatement row(&file_, "SELECT 1 FROM jobs WHERE number = ? AND ended = 1");
+  return row.Bind(static_cast<int64_t>(number)).Step();
+}
+
 absl::StatusOr<std::unique_ptr<JobStore::Output>> JobStore::BeginOutput(uint64_t number,
                                                                         core::JobEnd how) {
   auto job = ReadJob("number = ?", number, "");
   if (!job.ok()) return job.status();
+  const bool unchecked = job->status.state() == v1::JOB_STATE_VALIDATING;
+  checks_.erase(number);
   if (how != core::JobEnd::kCancelled) {
     job->status.set_state(v1::JOB_STATE_FINALIZING);
     if (job->status.finalizing_s() == 0) job->status.set_finalizing_s(Now());
   }
   absl::Status begun = Write([&]() -> absl::Status {
     if (absl::Status s = PutJob(*job); !s.ok()) return s;
+    if (absl::Status s = unchecked ? DropLines(number) : absl::OkStatus(); !s.ok()) return s;
     return SqliteStatement(&file_, "UPDATE jobs SET ending = ? WHERE number = ?")
         .Bind(static_cast<int64_t>(how) + 1)
         .Bind(static_cast<int64_t>(number))
@@ -269,24 +284,6 @@ absl::StatusOr<bool> JobStore::WriteOutput(Output* output, core::JobEnd how) {
 
 absl::Status JobStore::EndOutput(Output* output, core::JobEnd how) {
   v1::JobStatus& status = output->job.status;
-  std::vector<v1::StoredFile> files;
-  for (const bool errors : {false, true}) {
-    NewFile* const content = (errors ? output->errors : output->answers).get();
-    if (content->bytes() == 0) continue;
-    v1::StoredFile file;
-    file.set_id(absl::StrCat("file-", RandomHex().substr(0, 24)));
-    file.set_name(absl::StrCat(status.id(), errors ? "_error.jsonl" : "_output.jsonl"));
-    file.set_purpose("batch_output");
-    file.set_bytes(content->bytes());
-    file.set_created_s(Now());
-    if (output->expires_after_s != 0) file.set_expires_s(Now() + output->expires_after_s);
-    if (absl::Status s = content->Sync(); !s.ok()) return s;
-    if (absl::Status s = content->Publish(options_.folder + "/files", PathOf(file.id())); !s.ok()) {
-      return s;
-    }
-    (errors ? status.mutable_error_file() : status.mutable_output_file())->assign(file.id());
-    files.push_back(std::move(file));
-  }
   core::LineCounts counts;
   if (absl::Status s = Count(output->job.number, &counts); !s.ok()) return s;
   status.set_completed(counts.completed);
@@ -295,13 +292,47 @@ absl::Status JobStore::EndOutput(Output* output, core::JobEnd how) {
   status.set_cached_tokens(counts.tokens.cached);
   status.set_output_tokens(counts.tokens.output);
   SetEnd(how, Now(), &status);
+  std::vector<v1::StoredFile> files;
+  absl::Status ended = Publish(output, &files);
+  if (ended.ok()) ended = EndWith(output->job, files);
+  // The next try writes them anew. What a commit kept though it told of a failure stays.
+  for (const v1::StoredFile& file : files) {
+    const bool kept = ended.ok() || FindFile(file.id()).value_or(file).has_value();
+    if (!kept) unlink(PathOf(file.id()).c_str());
+  }
+  return ended;
+}
+
+absl::Status JobStore::Publish(Output* output, std::vector<v1::StoredFile>* files) {
+  v1::JobStatus& status = output->job.status;
+  for (const bool errors : {false, true}) {
+    NewFile* const content = (errors ? output->errors : output->answers).get();
+    if (content->bytes() == 0) continue;
+    v1::StoredFile& file = files->emplace_back();
+    file.set_id(absl::StrCat("file-", RandomHex().substr(0, 24)));
+    file.set_name(absl::StrCat(status.id(), errors ? "_error.jsonl" : "_output.jsonl"));
+    file.set_purpose("batch_output");
+    file.set_owner(status.owner());
+    file.set_bytes(content->bytes());
+    file.set_created_s(Now());
+    if (output->expires_after_s != 0) file.set_expires_s(Now() + output->expires_after_s);
+    (errors ? status.mutable_error_file() : status.mutable_output_file())->assign(file.id());
+    if (absl::Status s = content->Sync(); !s.ok()) return s;
+    if (absl::Status s = content->Publish(options_.folder + "/files", PathOf(file.id())); !s.ok()) {
+      return s;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status JobStore::EndWith(const Job& job, const std::vector<v1::StoredFile>& files) {
   return Write([&]() -> absl::Status {
     for (const v1::StoredFile& file : files) {
       if (absl::Status s = InsertFile(file); !s.ok()) return s;
     }
-    if (absl::Status s = PutJob(output->job); !s.ok()) return s;
+    if (absl::Status s = PutJob(job); !s.ok()) return s;
     return SqliteStatement(&file_, "UPDATE jobs SET ended = 1 WHERE number = ?")
-        .Bind(static_cast<int64_t>(output->job.number))
+        .Bind(static_cast<int64_t>(job.number))
         .Run();
   });
 }

@@ -191,6 +191,66 @@ TEST_F(JobStoreTest, ListsFilesInPages) {
   EXPECT_TRUE(absl::IsNotFound(store_->ListFiles(request).status()));
 }
 
+// What is another owner's is not there, in whatever way it is asked for.
+TEST_F(JobStoreTest, FilesAndJobsAreThereForTheirOwnersAlone) {
+  Reopen();
+  for (const auto& [id, owner] : {std::pair("file-1", "a"), std::pair("file-2", "b"),
+                                  std::pair("file-3", ""), std::pair("file-4", "a")}) {
+    v1::StoredFile file;
+    file.set_id(id);
+    file.set_purpose("batch");
+    file.set_owner(owner);
+    auto content = JobStore::BeginFile(folder_, id);
+    ASSERT_TRUE(content.ok() && (*content)->Append(Line(1)).ok() && (*content)->Sync().ok());
+    ASSERT_TRUE(store_->AddFile(file, content->get()).ok());
+  }
+  EXPECT_TRUE(absl::IsNotFound(store_->GetFile("file-1", "b").status()));
+  EXPECT_TRUE(absl::IsNotFound(store_->GetFile("file-1", "").status()));
+  EXPECT_TRUE(absl::IsNotFound(store_->ReadFile("file-1", "b").status()));
+  EXPECT_TRUE(absl::IsNotFound(store_->DeleteFile("file-1", "b")));
+  EXPECT_TRUE(store_->GetFile("file-1", "a").ok());
+  EXPECT_TRUE(store_->GetFile("file-1").ok()) << "an operator";
+  v1::ListFilesRequest list;
+  EXPECT_EQ(store_->ListFiles(list)->files_size(), 4);
+  list.set_owner("");
+  ASSERT_EQ(store_->ListFiles(list)->files_size(), 1);
+  EXPECT_EQ(store_->ListFiles(list)->files(0).id(), "file-3");
+  list.set_owner("a");
+  list.set_limit(1);
+  auto page = store_->ListFiles(list);
+  ASSERT_EQ(page->files_size(), 1);
+  EXPECT_TRUE(page->more());
+  EXPECT_EQ(page->files(0).id(), "file-4");
+  list.set_after("file-4");
+  page = store_->ListFiles(list);
+  EXPECT_FALSE(page->more());
+  EXPECT_EQ(page->files(0).id(), "file-1");
+  list.set_after("file-2");
+  EXPECT_TRUE(absl::IsNotFound(store_->ListFiles(list).status()));
+
+  v1::CreateJobRequest job = JobOf("batch_1", "file-1");
+  job.set_owner("b");
+  EXPECT_TRUE(absl::IsNotFound(store_->CreateJob(job).status()));
+  job.set_owner("a");
+  const auto made = store_->CreateJob(job);
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_TRUE(absl::IsNotFound(store_->GetJob("batch_1", "b").status()));
+  EXPECT_TRUE(absl::IsNotFound(store_->BeginCancel("batch_1", "").status()));
+  EXPECT_TRUE(store_->GetJob("batch_1", "a").ok());
+  v1::ListJobsRequest jobs;
+  bool more = false;
+  jobs.set_owner("b");
+  EXPECT_TRUE(store_->ListJobs(jobs, &more)->empty());
+  jobs.set_owner("a");
+  EXPECT_EQ(store_->ListJobs(jobs, &more)->size(), 1u);
+  EXPECT_TRUE(CheckAll(made->number).ok);
+  ASSERT_TRUE(store_->KeepResults({Answer(made->number, 1, "x")}).ok());
+  EndAll(made->number, core::JobEnd::kCompleted);
+  const std::string output = StatusOf("batch_1").output_file();
+  EXPECT_TRUE(store_->GetFile(output, "a").ok());
+  EXPECT_TRUE(absl::IsNotFound(store_->GetFile(output, "b").status()));
+}
+
 TEST_F(JobStoreTest, FilesEndByOrderAndByTime) {
   Reopen();
   ASSERT_TRUE(Upload("file-1", "x").ok());
@@ -382,6 +442,22 @@ TEST_F(JobStoreTest, ADamagedFolderIsRefusedByName) {
   opened = JobStore::Open(Options());
   EXPECT_TRUE(absl::IsFailedPrecondition(opened.status())) << opened.status();
   EXPECT_THAT(std::string(opened.status().message()), HasSubstr(folder_));
+}
+
+TEST_F(JobStoreTest, AJobWhoseInputCannotBeReadCanExpire) {
+  Reopen();
+  ASSERT_TRUE(Upload("file-1", Line(1)).ok());
+  const uint64_t job = store_->CreateJob(JobOf("batch_1", "file-1"))->number;
+  fs::rename(folder_ + "/files/file-1", folder_ + "/away");
+  EXPECT_FALSE(store_->CheckInput(job).ok());
+  EndAll(job, core::JobEnd::kExpired);
+  EXPECT_EQ(StatusOf("batch_1").state(), v1::JOB_STATE_EXPIRED);
+  EXPECT_EQ(StatusOf("batch_1").lines(), 0u);
+  // A check that comes late changes nothing, and neither does a second end.
+  fs::rename(folder_ + "/away", folder_ + "/files/file-1");
+  EXPECT_TRUE(CheckAll(job).lines.empty());
+  EndAll(job, core::JobEnd::kCancelled);
+  EXPECT_EQ(StatusOf("batch_1").state(), v1::JOB_STATE_EXPIRED);
 }
 
 TEST_F(JobStoreTest, AFullDatabaseLosesNothing) {

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/jobs/job_shell.h"
 #include "services/log/log.h"
+#include "services/rpc/credentials.h"
 
 namespace skein::services {
 namespace {
@@ -19,8 +20,9 @@ JobShell::Stream* JobShell::Connect(grpc::CallbackServerContext* context) {
   const uint64_t call = ++calls_;
   auto stream = Stream::Make(
       context, [this](std::function<void()> hook) { loop_.PostFirst(std::move(hook)); });
-  const bool taken = loop_.TryPostFirst([this, call, stream] { Add(call, stream); });
-  if (!taken) {
+  if (absl::Status caller = CheckCaller(*context); !caller.ok()) {
+    stream->Close(ToGrpc(caller));
+  } else if (!loop_.TryPostFirst([this, call, stream] { Add(call, stream); })) {
     stream->Close(ToGrpc(absl::ResourceExhaustedError("the inbox is full, or the process stops")));
   }
   stream->Open({.message = [this, call](const v1::RouterLines& message) { Take(call, message); },
@@ -155,7 +157,7 @@ void JobShell::ReadBody(JobStore* store, uint64_t term, const core::GiveLine& ef
     // No further line until the disk answers again; this one is given back at once.
     Back(term, [this] { Handle(core::StoreStands{false}); });
     Back(term, [this, effect] { Handle(core::LineReturned{effect.stream, effect.key}); });
-    return Failed(term, "a line of a job was not read", body.status(),
+    return Failed(term, "a line of a job was not read", effect.key.job, body.status(),
                   [this] { Handle(core::StoreStands{true}); });
   }
   Back(term, [this, effect, body = std::move(body)] { SendOrder(effect, body); });
@@ -179,6 +181,7 @@ void JobShell::SendOrder(const core::GiveLine& effect, const absl::StatusOr<std:
   auto* const order = message.mutable_order();
   FillId(effect.key, order->mutable_line());
   order->set_endpoint(known_[effect.key.job].endpoint);
+  order->set_owner(known_[effect.key.job].owner);
   order->set_body(*body);
   if (effect.within_us != scheduler::kNever) {
     order->set_within_us(static_cast<uint64_t>(effect.within_us));

@@ -87,15 +87,18 @@ void FileUpload::End() {
     if (context_->IsCancelled()) return Finish(grpc::Status::CANCELLED);
     auto file = store->AddFile(header_, content_.get());
     if (file.ok()) *response_ = *std::move(file);
-    Finish(ToGrpc(file.status()));
+    Finish(ToGrpc(shell_->Told(file.status())));
   });
 }
 
-FileDownload* FileDownload::Begin(JobShell* shell, const std::string& id) {
+FileDownload* FileDownload::Begin(JobShell* shell, const std::string& id,
+                                  const JobStore::Owner& owner) {
   auto* const download = new FileDownload(shell);
-  shell->OnStore(download, [download, id](JobStore* store) {
-    auto file = store->ReadFile(id);
-    if (!file.ok()) return download->Finish(ToGrpc(file.status()));
+  shell->OnStore(download, [download, id, owner](JobStore* store) {
+    auto file = store->ReadFile(id, owner);
+    if (!file.ok()) {
+      return download->Finish(ToGrpc(download->shell_->Told(file.status())));
+    }
     download->file_ = *std::move(file);
     download->shell_->OnFiles(download, [download] { download->Next(); });
   });

@@ -41,7 +41,7 @@ class FileUpload : public grpc::ServerReadReactor<v1::CreateFileRequest> {
 
 class FileDownload : public grpc::ServerWriteReactor<v1::FileContent> {
  public:
-  static FileDownload* Begin(JobShell* shell, const std::string& id);
+  static FileDownload* Begin(JobShell* shell, const std::string& id, const JobStore::Owner& owner);
   static FileDownload* Refuse(const grpc::Status& status);
 
   void OnWriteDone(bool ok) override;

@@ -20,9 +20,40 @@
 namespace skein::services {
 namespace {
 
-// A JSON string; bytes that are not UTF-8 become U+FFFD.
+// The code point of the UTF-8 at the beginning of `text` if a terminal may obey it, or show what
+// follows otherwise than it is: DEL, C1 controls, line separators, marks of direction. 0: another
+// one. `bytes`: its length.
+uint32_t Unshown(std::string_view text, size_t* bytes) {
+  const auto at = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  *bytes = 1;
+  if (at(0) == 0x7f) return 0x7f;
+  *bytes = 2;
+  if (text.size() >= 2 && at(0) == 0xc2 && at(1) < 0xa0) return at(1);
+  *bytes = 3;
+  if (text.size() < 3 || at(0) != 0xe2) return 0;
+  const uint32_t point = 0x2000u | (at(1) & 0x3fu) << 6 | (at(2) & 0x3fu);
+  const bool marks = point == 0x200e || point == 0x200f || (point >= 0x2028 && point <= 0x202e) ||
+                     (point >= 0x2066 && point <= 0x2069);
+  return marks ? point : 0;
+}
+
+// A JSON string that shows what it holds; bytes that are not UTF-8 become U+FFFD.
 std::string Quoted(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const std::string json =
+      nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::string out;
+  out.reserve(json.size());
+  for (size_t i = 0; i < json.size();) {
+    size_t bytes = 1;
+    const uint32_t point = Unshown(std::string_view(json).substr(i), &bytes);
+    if (point == 0) {
+      out.push_back(json[i++]);
+    } else {
+      absl::StrAppend(&out, "\\u", absl::Hex(point, absl::kZeroPad4));
+      i += bytes;
+    }
+  }
+  return out;
 }
 
 // Set before threads start and never destroyed, because threads may log while the process exits.
@@ -38,7 +69,7 @@ LogFormat& Format() {
 // A value in a text line: as it is, or quoted if the line would be ambiguous.
 std::string Word(const std::string& text) {
   const bool plain = !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
-    return c > ' ' && c != '"' && c != '=' && c != 0x7f;
+    return c > ' ' && c < 0x7f && c != '"' && c != '=';
   });
   return plain ? text : Quoted(text);
 }

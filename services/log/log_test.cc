@@ -5,6 +5,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
@@ -108,6 +109,36 @@ TEST(Log, ALineIsOneJsonObjectWhateverItHolds) {
   EXPECT_EQ(line["raw"][1], 2);
   EXPECT_EQ(line["ts"].get<std::string>().size(),
             std::string("2026-11-22T17:57:40.123456Z").size());
+}
+
+// What a client sends is shown as it is, and obeyed by no terminal, in both formats.
+TEST(Log, NoValueMovesTheCursorOrBeginsALine) {
+  const std::string hostile =
+      "a\n2026-11-27 info forged\r\x1b[2J\x7f\xc2\x9b"
+      "2J\xe2\x80\xa8\xe2\x80\xae"
+      "b\xe2\x81\xa6\x9b"
+      "\xc3\xa9";
+  for (const LogFormat format : {LogFormat::kJson, LogFormat::kText}) {
+    InitLog("router", Level::kInfo, format);
+    ::testing::internal::CaptureStderr();
+    LogInfo("request", {{"tenant", hostile},
+                        {"path",
+                         "\x9b"
+                         "2J"}});
+    FlushLog();
+    const std::string text = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
+    for (const char* bad : {"\r", "\x1b", "\x7f", "\xc2\x9b", "\xe2\x80\xa8", "\xe2\x80\xae",
+                            "\xe2\x81\xa6", " \x9b", "=\x9b"}) {
+      EXPECT_EQ(text.find(bad), std::string::npos) << text;
+    }
+    EXPECT_NE(text.find("\\u009b2J\\u2028\\u202eb\\u2066"), std::string::npos) << text;
+    EXPECT_NE(text.find("\xc3\xa9"), std::string::npos) << "letters stay as they are: " << text;
+    if (format == LogFormat::kJson) {
+      EXPECT_FALSE(nlohmann::json::parse(text, nullptr, false).is_discarded()) << text;
+    }
+  }
+  InitLog("skein", Level::kInfo, LogFormat::kJson);
 }
 
 TEST(Log, BytesThatAreNotUtf8AreReplaced) {

@@ -8,6 +8,7 @@
 
 #include "prometheus/registry.h"
 #include "prometheus/text_serializer.h"
+#include "services/metrics/open_metrics.h"
 
 namespace skein::services {
 namespace {
@@ -57,18 +58,23 @@ prometheus::Histogram& Metrics::Histogram(const std::string& name, const std::st
       .Add(labels, buckets);
 }
 
-std::string Metrics::Render() const {
-  return WithDecimalBounds(prometheus::TextSerializer().Serialize(registry_->Collect()));
+std::string Metrics::Text(const std::vector<prometheus::MetricFamily>& families,
+                          Format format) const {
+  return format == Format::kOpenMetrics
+             ? OpenMetricsText(families, exemplars_)
+             : WithDecimalBounds(prometheus::TextSerializer().Serialize(families));
 }
 
-std::string Metrics::RenderWith(const Metrics& other) const {
+std::string Metrics::Render(Format format) const { return Text(registry_->Collect(), format); }
+
+std::string Metrics::RenderWith(const Metrics& other, Format format) const {
   std::vector<prometheus::MetricFamily> families = other.registry_->Collect();
   std::set<std::string> theirs;
   for (const auto& family : families) theirs.insert(family.name);
   for (auto& family : registry_->Collect()) {
     if (theirs.count(family.name) == 0) families.push_back(std::move(family));
   }
-  return WithDecimalBounds(prometheus::TextSerializer().Serialize(families));
+  return Text(families, format);
 }
 
 // Several scrapes at once may raise the same counter.

@@ -13,6 +13,8 @@
 #include "prometheus/counter.h"
 #include "prometheus/gauge.h"
 #include "prometheus/histogram.h"
+#include "prometheus/metric_family.h"
+#include "services/metrics/exemplars.h"
 
 namespace prometheus {
 class Registry;
@@ -43,16 +45,23 @@ class Metrics {
     RaiseTo(&Counter(name, help, labels), static_cast<double>(total));
   }
 
-  // The text of all series.
-  std::string Render() const;
+  // Of histograms of this object; shown only where OpenMetrics is.
+  Exemplars& exemplars() { return exemplars_; }
+
+  // The text of all series. Of kOpenMetrics with the exemplars.
+  enum class Format { kPrometheus, kOpenMetrics };
+  std::string Render(Format format = Format::kPrometheus) const;
   // The same, with the families of `other` replacing those of the same name here.
-  std::string RenderWith(const Metrics& other) const;
+  std::string RenderWith(const Metrics& other, Format format = Format::kPrometheus) const;
 
   // The same for a counter that the caller keeps.
   static void RaiseTo(prometheus::Counter* counter, double total);
 
  private:
+  std::string Text(const std::vector<prometheus::MetricFamily>& families, Format format) const;
+
   std::shared_ptr<prometheus::Registry> registry_;
+  Exemplars exemplars_;
 };
 
 // vLLM's vllm:lora_requests_info for a process without LoRA adapters; endpoint pickers require it.

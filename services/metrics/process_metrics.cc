@@ -11,6 +11,7 @@
 
 #include "services/base/version.h"
 #include "services/log/log.h"
+#include "services/tls/security.h"
 
 namespace skein::services {
 namespace {
@@ -34,6 +35,14 @@ double StartTime() {
   std::string field;
   for (int i = 3; i <= 22; ++i) fields >> field;
   return boot_s + std::stod(field) / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+prometheus::Counter& TlsReloads(const char* result, Metrics* metrics) {
+  return metrics->Counter(
+      "skein_tls_reloads_total",
+      "How often the files of --tls-dir have changed: taken (ok), or found to be unusable, so that "
+      "the ones before them stay in use (failed).",
+      {{"result", result}});
 }
 
 // From Linux 6.2 on, the folder's size is their number; before, they are counted.
@@ -61,7 +70,13 @@ ProcessMetrics::ProcessMetrics(const std::string& service, Metrics* metrics)
       max_fds_(metrics->Gauge("process_max_fds", "The limit of open file descriptors.")),
       lost_log_lines_(
           metrics->Counter("skein_log_lines_lost_total",
-                           "Log lines dropped: standard error was full or could not be written.")) {
+                           "Log lines dropped: standard error was full or could not be written.")),
+      certificate_expires_s_(metrics->Gauge(
+          "skein_tls_certificate_expires_timestamp_seconds",
+          "When the certificate of --tls-dir that is in use expires, in seconds since 1970; 0: "
+          "there is none.")),
+      reloads_done_(TlsReloads("ok", metrics)),
+      reloads_failed_(TlsReloads("failed", metrics)) {
   metrics->Gauge("process_start_time_seconds", "When the process started, in seconds since 1970.")
       .Set(StartTime());
   metrics
@@ -85,6 +100,12 @@ void ProcessMetrics::Refresh() {
   getrlimit(RLIMIT_NOFILE, &limit);
   max_fds_.Set(static_cast<double>(limit.rlim_cur));
   Metrics::RaiseTo(&lost_log_lines_, static_cast<double>(LostLogLines()));
+  const auto& certificates = tls::ProcessSecurity().certificates;
+  if (certificates == nullptr) return;
+  certificate_expires_s_.Set(static_cast<double>(certificates->files()->expires_s));
+  const tls::Certificates::Counts counts = certificates->counts();
+  Metrics::RaiseTo(&reloads_done_, static_cast<double>(counts.reloaded));
+  Metrics::RaiseTo(&reloads_failed_, static_cast<double>(counts.failed));
 }
 
 }  // namespace skein::services

@@ -1,4 +1,5 @@
-// Metrics of every process: Prometheus's standard process_* names, and the version.
+// Metrics of every process: Prometheus's standard process_* names, the version, and what
+// becomes of the certificate of --tls-dir.
 #pragma once
 
 #include <string>
@@ -23,6 +24,9 @@ class ProcessMetrics {
   prometheus::Gauge& open_fds_;
   prometheus::Gauge& max_fds_;
   prometheus::Counter& lost_log_lines_;
+  prometheus::Gauge& certificate_expires_s_;
+  prometheus::Counter& reloads_done_;
+  prometheus::Counter& reloads_failed_;
 };
 
 }  // namespace skein::services

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/process.h"
 #include "services/node/command_template.h"
+#include "services/tls/security.h"
 
 namespace skein::services {
 namespace {
@@ -84,6 +85,7 @@ void NodeOptions::Register(FlagSet* flags) {
   flags->Group("Addresses");
   admin.host = "127.0.0.1";
   admin.Register(flags);
+  tls::RegisterServiceSecurity(flags);
   RegisterLogFlags(&log_level, flags);
   flags->Check([this] { return Counts(instances).status(); });
 }

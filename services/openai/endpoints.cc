@@ -51,8 +51,11 @@ void AddErrorsOfTheServer(Endpoint* endpoint) {
   }
   const bool has_body = !endpoint->parameters.empty() || !endpoint->form.empty();
   if (has_body) endpoint->errors.push_back("request_too_large");
-  const bool needs_key = has_body || endpoint->path.starts_with("/v1/");
-  if (needs_key) endpoint->errors.push_back("invalid_api_key");
+  constexpr std::string_view kProbes[] = {"/livez", "/readyz", "/health", "/ping"};
+  if (std::find(std::begin(kProbes), std::end(kProbes), endpoint->path) == std::end(kProbes)) {
+    endpoint->errors.push_back("invalid_api_key");
+    endpoint->errors.push_back("too_many_wrong_keys");
+  }
 }
 
 std::vector<Endpoint> MakeEndpoints() {

@@ -19,11 +19,16 @@ const std::vector<ErrorCase>& ErrorCases() {
       {400, "empty_array", "`messages` is empty."},
       {400, "context_length_exceeded", "Prompt and output together do not fit the model."},
       {401, "invalid_api_key",
-       "With --api-key-file: no `Authorization: Bearer KEY` whose key is in the file. Pages that "
-       "probes and metrics read need none."},
+       "With --api-key-file: no `Authorization: Bearer KEY` whose key is in the file. Probes "
+       "need none."},
       {403, "origin_not_allowed",
-       "A browser's preflight from a page that --allowed-origins does not list."},
-      {404, "model_not_found", "No model of this name is served here."},
+       "A browser's preflight from a page that --allowed-origins does not list, or a request of "
+       "such a page that would change something."},
+      {403, "host_not_allowed",
+       "The Host header has a name that is not this server's: a page on the web has made its own "
+       "name resolve to this machine. See --allowed-hosts."},
+      {404, "model_not_found",
+       "No model of this name is served here, or not to the tenant of this API key."},
       {404, "unknown_url", "No such path."},
       {405, "method_not_allowed",
        "The path does not support this method; `Allow` lists those it supports."},
@@ -32,7 +37,12 @@ const std::vector<ErrorCase>& ErrorCases() {
       {415, "unsupported_media_type",
        "The body is not `application/json`, or, of a file, not `multipart/form-data`; or it is "
        "compressed."},
-      {429, "rate_limit_exceeded", "Too many requests wait; retry after `Retry-After` seconds."},
+      {429, "rate_limit_exceeded",
+       "Too many requests wait, or the tenant of the API key has reached a limit, which "
+       "`X-Skein-Exceeded` names; retry after `Retry-After` seconds."},
+      {429, "too_many_wrong_keys",
+       "The client's address has sent many API keys that are not valid; retry after `Retry-After` "
+       "seconds."},
       {429, "too_many_connections",
        "--max-connections are open; retry after `Retry-After` seconds."},
       {431, "header_too_large", "The header fields are longer than --max-header-bytes."},
@@ -59,7 +69,13 @@ const std::vector<HeaderField>& HeaderFields() {
        "`x-dynamo-session-id`, `x-smg-routing-key` and `x-claude-code-session-id` have the same "
        "meaning."},
       {"x-llm-d-inference-fairness-id", true,
-       "A tenant's name; written to the log only. `x-smg-tenant-id` has the same meaning."},
+       "A tenant's name, where the router has no keys; with keys the key's tenant counts. "
+       "`x-smg-tenant-id` has the same meaning."},
+      {"x-llm-d-slo-ttft-ms", true,
+       "What the client wants at best: milliseconds until the first token. Not more urgent than "
+       "its key or tenant allows. `x-slo-ttft-ms` has the same meaning."},
+      {"x-llm-d-slo-tpot-ms", true,
+       "The same for each further token. `x-slo-tpot-ms` has the same meaning."},
       {"x-dynamo-request-priority", true,
        "Checked and logged, without effect. The same holds for "
        "`x-dynamo-request-strict-priority`, `x-llm-d-inference-objective` and `x-smg-priority`."},
@@ -72,6 +88,14 @@ const std::vector<HeaderField>& HeaderFields() {
        "With 429, 503 and 504: `rejected-...` when no work was done yet, so that a retry is cheap; "
        "`evicted-...` when work of instances was lost. "
        "`X-LLM-D-Request-Dropped-Reason` says the same."},
+      {"X-Skein-Exceeded", false,
+       "With 429 for a tenant's limit: `requests_per_minute`, `tokens_per_minute` or "
+       "`concurrency`."},
+      {"X-RateLimit-Limit-Requests", false,
+       "The tenant's requests per minute at this router; `-Remaining-Requests` and "
+       "`-Reset-Requests` say how many are left, and how long until all are left again. The same "
+       "for `-Tokens`."},
+      {"X-Should-Retry", false, "`false`: the request will never fit the tenant's limit."},
       {"Allow", false, "With 405: the methods of the path."},
   };
   return all;

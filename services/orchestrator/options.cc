@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "services/base/process.h"
+#include "services/tls/security.h"
 
 namespace skein::services {
 namespace {
@@ -246,6 +247,8 @@ void OrchestratorOptions::Register(FlagSet* flags) {
   RegisterSlowInstances(this, flags);
   RegisterStandbys(this, flags);
   RegisterJobs(this, flags);
+  tracing.Register(flags);
+  tls::RegisterServiceSecurity(flags);
   RegisterLogFlags(&log_level, flags);
 }
 

@@ -6,6 +6,7 @@
 
 #include "services/admin/admin_server.h"
 #include "services/flags/flags.h"
+#include "services/tracing/options.h"
 
 namespace skein::services {
 
@@ -54,6 +55,7 @@ struct OrchestratorOptions {
   double formation_share_lines = 64;
   int64_t shared_batch_threshold = 0;  // 0: none
   double shared_mode_dwell_s = 60;
+  TracingOptions tracing;
   std::string log_level = "info";
 
   void Register(FlagSet* flags);

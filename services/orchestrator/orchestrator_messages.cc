@@ -1,4 +1,6 @@
 // What arrives on the streams of workers and routers, as events of the core.
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +19,15 @@ absl::Status IsOfInstance(const Message& message, scheduler::InstanceId instance
                                                  instance.value, ", whose stream this is"));
 }
 
+// With --mtls a certificate says what a worker may be.
+absl::Status CheckRole(bool prefill, tls::RoleSet certified) {
+  const tls::Role said = prefill ? tls::Role::kPrefillWorker : tls::Role::kDecodeWorker;
+  if (certified.Has(said)) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat("hello: a ", std::string(tls::NameOf(said)),
+                                                  " registers with a certificate for ",
+                                                  tls::NamesOf(certified)));
+}
+
 const char kDraining[] = "the orchestrator drains and takes no new requests";
 
 }  // namespace
@@ -32,6 +43,7 @@ absl::Status OrchestratorShell::Take(uint64_t call, scheduler::InstanceId instan
       auto hello = FromProto(message.hello());
       if (!hello.ok()) return hello.status();
       const bool prefill = hello->identity.role == scheduler::Role::kPrefill;
+      if (absl::Status s = CheckRole(prefill, workers_.RolesOf(call)); !s.ok()) return s;
       LogInfo("instance registers", {{"instance_role", prefill ? "prefill" : "decode"},
                                      {"model", hello->identity.model},
                                      {"endpoint", hello->identity.endpoint}});
@@ -117,6 +129,7 @@ absl::Status OrchestratorShell::TakeFromRouter(uint64_t call, uint64_t router,
     case v1::RouterMessage::kReport: {
       const auto load = FromProto(message.report());
       if (!load.ok()) return load.status();
+      KeepTraces(message.report());
       Handle(scheduler::RouterReported{{call}, *load});
       return absl::OkStatus();
     }
@@ -126,6 +139,16 @@ absl::Status OrchestratorShell::TakeFromRouter(uint64_t call, uint64_t router,
       return absl::OkStatus();
     default:
       return absl::InvalidArgumentError("message: is missing");
+  }
+}
+
+void OrchestratorShell::KeepTraces(const v1::RouterLoad& load) {
+  for (const std::string& trace : load.keep_traces()) {
+    TraceId id{};
+    if (trace.size() != id.size()) continue;
+    std::copy(trace.begin(), trace.end(), id.begin());
+    if (tracer_ != nullptr) tracer_->Keep(id);
+    kept_traces_.Add(trace);
   }
 }
 

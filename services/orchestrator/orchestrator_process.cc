@@ -26,6 +26,8 @@
 #include "services/orchestrator/planning_options.h"
 #include "services/orchestrator/retuner.h"
 #include "services/orchestrator_link/own_build.h"
+#include "services/tracing/trace_page.h"
+#include "services/tracing/tracing.h"
 
 namespace skein::services {
 namespace {
@@ -229,6 +231,7 @@ struct Pages {
   Retuner* const retuner;
   const Candidacy* const candidacy;  // null without --store
   JobShell* const jobs;              // null: offline jobs are turned off
+  Tracing* tracing = nullptr;        // set before the admin server starts; null: tracing is off
   OrchestratorService service{shell};
   Metrics& metrics;
   ProcessMetrics process{"orchestrator", &metrics};
@@ -279,46 +282,51 @@ absl::Status Order(const DrainOrder& order, Pages* pages) {
 }
 
 AdminHooks HooksOf(const OrchestratorOptions& options, Pages* pages) {
-  return {.service = "orchestrator",
-          .status = [&options, pages] { return StatusOf(options, *pages); },
-          .order = [pages](const DrainOrder& order) { return Order(order, pages); },
-          .metrics =
-              [&options, pages] {
-                const auto copy = pages->shell->Count();
-                RefreshStanding(options.cell, *pages->shell, copy ? copy->snapshot.generation : 0,
-                                pages->candidacy, &pages->metrics);
-                if (copy) {
-                  Refresh(copy->snapshot, copy->invariants, &pages->metrics);
-                  pages->retuner->Refresh(ModelsOf(copy->snapshot));
-                }
-                SetJobMetrics(pages->jobs ? pages->jobs->Figures() : std::nullopt,
-                              std::time(nullptr), &pages->metrics);
-                pages->process.Refresh();
-                Metrics groups;
-                if (const auto look = pages->shell->Look()) {
-                  SetFormations(look->snapshot.groups, &groups);
-                  SetRefusedPeers(look->snapshot.refused_peers, &groups);
-                }
-                return pages->metrics.RenderWith(groups);
-              },
-          .invariants =
-              [pages] {
-                absl::Status status = pages->shell->CheckInvariants();
-                if (pages->jobs != nullptr) status.Update(pages->jobs->CheckInvariants());
-                return status;
-              },
-          .more =
-              [pages](http::Routes* routes) {
-                http::AddJsonPage(
-                    "/debug/groups",
-                    [pages] {
-                      const auto copy = pages->shell->Look();
-                      return copy != nullptr ? GroupsJson(copy->snapshot.groups) : GroupsJson({});
-                    },
-                    routes);
-                http::AddJsonPage(
-                    "/debug/planning", [pages] { return pages->retuner->Json(); }, routes);
-              }};
+  return {
+      .service = "orchestrator",
+      .status = [&options, pages] { return StatusOf(options, *pages); },
+      .order = [pages](const DrainOrder& order) { return Order(order, pages); },
+      .metrics =
+          [&options, pages] {
+            const auto copy = pages->shell->Count();
+            RefreshStanding(options.cell, *pages->shell, copy ? copy->snapshot.generation : 0,
+                            pages->candidacy, &pages->metrics);
+            if (copy) {
+              Refresh(copy->snapshot, copy->invariants, &pages->metrics);
+              pages->retuner->Refresh(ModelsOf(copy->snapshot));
+            }
+            SetJobMetrics(pages->jobs ? pages->jobs->Figures() : std::nullopt, std::time(nullptr),
+                          &pages->metrics);
+            pages->process.Refresh();
+            if (pages->tracing != nullptr) pages->tracing->RefreshMetrics();
+            Metrics groups;
+            if (const auto look = pages->shell->Look()) {
+              SetFormations(look->snapshot.groups, &groups);
+              SetRefusedPeers(look->snapshot.refused_peers, &groups);
+            }
+            return pages->metrics.RenderWith(groups);
+          },
+      .invariants =
+          [pages] {
+            absl::Status status = pages->shell->CheckInvariants();
+            if (pages->jobs != nullptr) status.Update(pages->jobs->CheckInvariants());
+            return status;
+          },
+      .more =
+          [pages](http::Routes* routes) {
+            http::AddJsonPage(
+                "/debug/groups",
+                [pages] {
+                  const auto copy = pages->shell->Look();
+                  return copy != nullptr ? GroupsJson(copy->snapshot.groups) : GroupsJson({});
+                },
+                routes);
+            http::AddJsonPage(
+                "/debug/planning", [pages] { return pages->retuner->Json(); }, routes);
+            AddTracePage(
+                [pages] { return pages->tracing != nullptr ? pages->tracing->recent() : nullptr; },
+                routes);
+          }};
 }
 
 Retuner::Hooks RetuneHooks(OrchestratorShell* shell) {
@@ -381,6 +389,8 @@ absl::Status RunOrchestrator(const OrchestratorOptions& options,
   GenerationKeeper keeper(candidacy == nullptr ? options.state_dir : "");
   Metrics metrics;
   FormationMetrics formation_metrics(&metrics);
+  const std::unique_ptr<Tracing> tracing =
+      Tracing::Start(options.tracing, ThisProcess("orchestrator"), &metrics);
   OrchestratorShell shell(config, kInboxMax, [&keeper, &candidacy](uint64_t generation) {
     if (candidacy != nullptr) return candidacy->Raise(generation);
     keeper.Keep(generation);
@@ -404,11 +414,14 @@ absl::Status RunOrchestrator(const OrchestratorOptions& options,
   const std::unique_ptr<JobShell> jobs = MakeJobs(options, &shell);
   JobService job_service(jobs.get());
   Pages pages(&shell, &retuner, candidacy.get(), jobs.get(), &metrics);
+  pages.tracing = tracing.get();
+  if (tracing != nullptr) shell.Trace(tracing->tracer());
   shell.Start();
   if (jobs != nullptr) jobs->Start();
   retuner.Start();
   auto admin = AdminServer::Start(options.admin, options.host, HooksOf(options, &pages));
   if (!admin.ok()) return admin.status();
+  pages.service.SetAdminPort((*admin)->port());
   auto rpc =
       ServeRpc(absl::StrCat(options.host, ":", options.port), {&pages.service, &job_service});
   if (!rpc.ok()) return AboutListening("port", rpc.status());

@@ -5,6 +5,7 @@
 #include "services/base/version.h"
 #include "services/codec/unary.h"
 #include "services/orchestrator/status_answers.h"
+#include "services/rpc/credentials.h"
 #include "services/rpc/status_map.h"
 
 namespace skein::services {
@@ -14,9 +15,11 @@ const char kDraining[] = "the orchestrator drains and takes no new requests";
 const char kInboxFull[] = "the inbox is full";
 constexpr uint32_t kListedMax = 1000;
 
-// Whether a standby has refused the call.
-bool Refused(const OrchestratorShell& shell, grpc::ServerUnaryReactor* reactor) {
-  const absl::Status standing = shell.Standing();
+// Whether the call is refused, because of who calls or by a standby.
+bool Refused(const grpc::CallbackServerContext& context, const OrchestratorShell& shell,
+             grpc::ServerUnaryReactor* reactor) {
+  absl::Status standing = CheckCaller(context);
+  if (standing.ok()) standing = shell.Standing();
   if (!standing.ok()) reactor->Finish(ToGrpc(standing));
   return !standing.ok();
 }
@@ -40,10 +43,12 @@ grpc::ServerUnaryReactor* OrchestratorService::Status(grpc::CallbackServerContex
                                                       const v1::StatusRequest* request,
                                                       v1::StatusResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  if (Refused(*shell_, reactor)) return reactor;
-  const bool posted = shell_->LookLater(
-      [response, reactor, started_us = started_us_](const OrchestratorShell::Copy& copy) {
+  if (Refused(*context, *shell_, reactor)) return reactor;
+  const bool posted =
+      shell_->LookLater([response, reactor, started_us = started_us_,
+                         admin_port = admin_port_.load()](const OrchestratorShell::Copy& copy) {
         FillStatus(copy.snapshot, copy.invariants, MonotonicUs(), response);
+        response->set_admin_port(admin_port);
         response->set_version(kVersion);
         response->set_uptime_us(static_cast<uint64_t>(MonotonicUs() - started_us));
         reactor->Finish(grpc::Status::OK);
@@ -56,7 +61,7 @@ grpc::ServerUnaryReactor* OrchestratorService::ListModels(grpc::CallbackServerCo
                                                           const v1::ListModelsRequest* request,
                                                           v1::ListModelsResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  if (Refused(*shell_, reactor)) return reactor;
+  if (Refused(*context, *shell_, reactor)) return reactor;
   if (draining()) {
     reactor->Finish(ToGrpc(absl::UnavailableError(kDraining)));
     return reactor;
@@ -74,7 +79,7 @@ grpc::ServerUnaryReactor* OrchestratorService::Explain(grpc::CallbackServerConte
                                                        const v1::ExplainRequest* request,
                                                        v1::ExplainResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  if (Refused(*shell_, reactor)) return reactor;
+  if (Refused(*context, *shell_, reactor)) return reactor;
   const bool posted = shell_->ExplainLater(
       request->request(), [request = request->request(), response,
                            reactor](const std::vector<scheduler::Explanation>& explanations) {
@@ -94,7 +99,7 @@ grpc::ServerUnaryReactor* OrchestratorService::ListRequests(grpc::CallbackServer
                                                             const v1::ListRequestsRequest* request,
                                                             v1::ListRequestsResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  if (Refused(*shell_, reactor)) return reactor;
+  if (Refused(*context, *shell_, reactor)) return reactor;
   if (request->limit() < 1 || request->limit() > kListedMax) {
     reactor->Finish({grpc::StatusCode::INVALID_ARGUMENT,
                      "limit: " + std::to_string(request->limit()) + " is not between 1 and 1000"});
@@ -123,7 +128,7 @@ grpc::ServerUnaryReactor* OrchestratorService::ListGroups(grpc::CallbackServerCo
                                                           const v1::ListGroupsRequest*,
                                                           v1::ListGroupsResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  if (Refused(*shell_, reactor)) return reactor;
+  if (Refused(*context, *shell_, reactor)) return reactor;
   const bool posted = shell_->LookLater([response, reactor](const OrchestratorShell::Copy& copy) {
     for (const scheduler::GroupStatus& group : copy.snapshot.groups) {
       *response->add_groups() = ToProto(group);

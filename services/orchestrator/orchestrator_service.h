@@ -2,6 +2,9 @@
 // shell.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+
 #include "proto/orchestrator.grpc.pb.h"
 #include "services/orchestrator/orchestrator_shell.h"
 
@@ -11,6 +14,9 @@ class OrchestratorService final : public v1::Orchestrator::CallbackService {
  public:
   // `shell` outlives the service.
   explicit OrchestratorService(OrchestratorShell* shell);
+
+  // What Status says of this process. Any thread.
+  void SetAdminPort(uint32_t port) { admin_port_.store(port); }
 
   // While it drains, routers are told to send nothing new. Any thread.
   void OrderDrain(bool drain) { shell_->OrderDrain(drain); }
@@ -45,6 +51,7 @@ class OrchestratorService final : public v1::Orchestrator::CallbackService {
  private:
   OrchestratorShell* const shell_;
   const int64_t started_us_;
+  std::atomic<uint32_t> admin_port_{0};
 };
 
 }  // namespace skein::services

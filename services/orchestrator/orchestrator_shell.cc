@@ -1,8 +1,10 @@
 #include "services/orchestrator/orchestrator_shell.h"
 
+#include <algorithm>
 #include <ctime>
 #include <utility>
 
+#include "scheduler/vocabulary/check.h"
 #include "services/codec/codec.h"
 #include "services/log/log.h"
 #include "services/log/log_limit.h"
@@ -11,6 +13,14 @@
 
 namespace skein::services {
 using scheduler::CallId;
+
+namespace {
+
+// A permit is in force for so much longer than its request may take: its writer's calls are
+// repeated.
+constexpr int64_t kPermitSpareS = 60;
+
+}  // namespace
 
 OrchestratorShell::OrchestratorShell(const scheduler::OrchestratorConfig& config, size_t inbox,
                                      std::function<void(uint64_t)> store_generation)
@@ -55,14 +65,40 @@ void OrchestratorShell::Start() {
   if (!leads_) {
     times_led_.store(1);
     led_since_s_.store(std::time(nullptr));
+    MakeSigner();
   }
   StartCore("orchestrator", config_, scheduler::OrchestratorTick{});
+}
+
+// The generation of its permits is that of its welcomes.
+void OrchestratorShell::MakeSigner() {
+  absl::StatusOr<PermitSigner> made = PermitSigner::Make();
+  SKEIN_CHECK(made.ok());  // without random numbers nothing else works either
+  signer_.emplace(*std::move(made));
+}
+
+void OrchestratorShell::Permit(scheduler::RequestId id, scheduler::Epoch epoch, int64_t deadline_us,
+                               const scheduler::Placed& placed, v1::DecodePlace* out) {
+  const int64_t wait_us = std::max(config_.request_deadline_us, deadline_us);
+  const int64_t now_s = MonotonicUs() / 1'000'000;
+  const absl::StatusOr<std::string> permit =
+      signer_->Sign({.id = id,
+                     .epoch = epoch,
+                     .writer = placed.writer,
+                     .decode = placed.incarnation,
+                     .generation = generation_,
+                     .issued_s = now_s,
+                     .expires_s = now_s + wait_us / 1'000'000 + kPermitSpareS});
+  if (permit.ok()) return out->set_permit(*permit);
+  LogWarning("permit not signed",
+             {{"request_id", ToString(id)}, {"reason", std::string(permit.status().message())}});
 }
 
 void OrchestratorShell::Lead(uint64_t generation) {
   loop_.RunAndWait([this, generation] {
     scheduler::OrchestratorConfig config = config_;
     config.generation = generation;
+    MakeSigner();
     DropCopies();
     BeginCore(config, scheduler::OrchestratorTick{});
     for (const auto& [model, tables] : tables_) {  // "" first, which is for all
@@ -307,6 +343,10 @@ void OrchestratorShell::On(const scheduler::StoreGeneration& effect) {
 void OrchestratorShell::On(const scheduler::AnswerPlaceDecode& effect) {
   v1::OrchestratorMessage message;
   *message.mutable_decode_placed() = ToProto(effect);
+  if (effect.reply.status.ok()) {
+    Permit(effect.id, effect.epoch, 0, effect.reply.placed,
+           message.mutable_decode_placed()->mutable_placed());
+  }
   workers_.Send(effect.call.value, std::move(message));
 }
 
@@ -320,6 +360,8 @@ void OrchestratorShell::On(const scheduler::AnswerRegister& effect) {
   if (!workers_.Name(call, effect.reply.instance, effect.reply.generation.number)) return;
   v1::OrchestratorMessage message;
   *message.mutable_welcome() = ToProto(effect.reply);
+  generation_ = effect.reply.generation.number;
+  message.mutable_welcome()->set_permit_key(signer_->public_key());
   workers_.Send(effect.call.value, std::move(message));
 }
 
@@ -327,6 +369,11 @@ void OrchestratorShell::On(const scheduler::AnswerReport& effect) {
   if (!effect.reply.status.ok()) return workers_.Drop(effect.call.value, effect.reply.status);
   v1::OrchestratorMessage message;
   *message.mutable_report_taken() = ToProto(effect.reply);
+  if (!kept_traces_.empty()) {
+    for (std::string& trace : kept_traces_.TakeFor(effect.call.value)) {
+      message.mutable_report_taken()->add_keep_traces(std::move(trace));
+    }
+  }
   workers_.Send(effect.call.value, std::move(message));
 }
 
@@ -396,13 +443,20 @@ void OrchestratorShell::On(const scheduler::SharedModeChanged& effect) {
 
 void OrchestratorShell::On(const scheduler::CallAssign& effect) {
   v1::OrchestratorMessage message;
-  *message.mutable_assign() = ToProto(effect.request);
+  const scheduler::AssignOrder& request = effect.request;
+  *message.mutable_assign() = ToProto(request);
+  if (request.placed.has_value()) {
+    Permit(request.spec->id, request.epoch, request.spec->deadline_us, *request.placed,
+           message.mutable_assign()->mutable_placed());
+  }
   SendTo(effect.instance, std::move(message));
 }
 
 void OrchestratorShell::On(const scheduler::CallStart& effect) {
   v1::OrchestratorMessage message;
   *message.mutable_start() = ToProto(effect.request);
+  Permit(effect.request.id, effect.request.epoch, 0, effect.request.placed,
+         message.mutable_start()->mutable_placed());
   SendTo(effect.instance, std::move(message));
 }
 

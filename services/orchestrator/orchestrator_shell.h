@@ -13,15 +13,20 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "proto/orchestrator.grpc.pb.h"
 #include "scheduler/orchestrator/orchestrator_core.h"
+#include "services/orchestrator/kept_traces.h"
 #include "services/orchestrator/peer_streams.h"
+#include "services/orchestrator/request_spans.h"
 #include "services/orchestrator/worker_dials.h"
+#include "services/permits/permit.h"
 #include "services/rpc/calls.h"
 #include "services/rpc/rpc.h"
 #include "services/shell/core_shell.h"
+#include "services/tracing/tracer.h"
 
 namespace skein::services {
 
@@ -59,6 +64,8 @@ class OrchestratorShell
   void WatchPrompts(std::function<void(const scheduler::PromptTaken&)> watch) {
     watch_prompts_ = std::move(watch);
   }
+  // Its spans are recorded there. Before Start; it outlives the shell.
+  void Trace(Tracer* tracer) { tracer_ = tracer; }
   // For one of several orchestrators; called on the loop; must not block. Before Start.
   struct Hearing {
     std::function<void()> nobody;    // it leads, and scheduler::HearsNobody
@@ -163,7 +170,16 @@ class OrchestratorShell
     int64_t taken_us = 0;
   };
 
+  template <class Effects>
+  void Saw(const scheduler::OrchestratorEvent& event, const Effects&, int64_t) {
+    const auto* left = std::get_if<scheduler::WorkerDisconnected>(&event);
+    if (left != nullptr) kept_traces_.Forget(left->call.value);
+  }
   absl::Status Admit();  // a further stream
+  void MakeSigner();     // for the generation that leads from now on
+  // Of this plan and place, for placed.writer; it is in force for as long as a request may wait.
+  void Permit(scheduler::RequestId id, scheduler::Epoch epoch, int64_t deadline_us,
+              const scheduler::Placed& placed, v1::DecodePlace* out);
   bool MayHandle() { return !leads_ || leads_(); }
   absl::Status CheckParts();  // the copy tells of the last check, which this one is from now on
   // On the loop; the fresh one, if there is one.
@@ -187,6 +203,7 @@ class OrchestratorShell
   void On(const scheduler::AnswerFormation& effect);
   void On(const scheduler::FormationSwitched& effect);
   void On(const scheduler::SharedModeChanged& effect);
+  void On(const scheduler::TracedEnded& effect) { RecordRequestSpans(effect, tracer_); }
   void On(const scheduler::PromptTaken& effect) { watch_prompts_(effect); }
   void On(const scheduler::HearsNobody&) { hearing_.nobody(); }
   void On(const scheduler::CallAssign& effect);
@@ -207,6 +224,9 @@ class OrchestratorShell
   template <typename Event>
   absl::Status TakeResult(scheduler::InstanceId instance, absl::StatusOr<Event> result);
   absl::Status TakeFromRouter(uint64_t call, uint64_t router, const v1::RouterMessage& message);
+  // Traces of slow requests: kept here, and by the workers, who are told with the answers to their
+  // reports.
+  void KeepTraces(const v1::RouterLoad& load);
   absl::Status TakeSubmit(uint64_t router, const v1::SubmitRequest& submit);
   // To an instance, on its stream; dropped where there is none.
   void SendTo(scheduler::InstanceId instance, v1::OrchestratorMessage message) {
@@ -229,14 +249,18 @@ class OrchestratorShell
       [](const scheduler::SharedModeChanged&) {};
   std::function<void(const scheduler::PromptTaken&)> watch_prompts_ =
       [](const scheduler::PromptTaken&) {};
+  Tracer* tracer_ = nullptr;  // tracing is off
   Hearing hearing_ = {[] {}, [] {}};
   std::atomic<uint64_t> copies_made_{0};
   std::atomic<uint64_t> checks_made_{0};
   Shared<Copy> copy_;
   Shared<Models> models_;
   // Below: only on the loop.
+  KeptTraces kept_traces_;
   const scheduler::OrchestratorConfig config_;
   std::map<std::string, scheduler::PlanningTables> tables_;  // replaced since the start, by model
+  std::optional<PermitSigner> signer_;
+  uint64_t generation_ = 0;  // of the signer's permits
   Calls<v1::DrainResponse> drains_;
   Calls<v1::ChangeFormationResponse> changes_;  // of formations
   WorkerStreams workers_;

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "scheduler/base/ids.h"
 #include "services/rpc/bidi_stream.h"
+#include "services/rpc/credentials.h"
 #include "services/rpc/message_counters.h"
 #include "services/rpc/status_map.h"
 #include "services/shell/loop.h"
@@ -49,8 +50,13 @@ class PeerStreams {
     auto stream = Stream::Make(context, [this](std::function<void()> hook) {
       loop_->PostFirst(std::move(hook), Loop::kHelp);
     });
-    const bool taken = loop_->TryPostFirst([this, call, stream] { Add(call, stream); });
-    if (!taken) {
+    const absl::Status caller = CheckCaller(*context);
+    const auto add = [this, call, stream, roles = CallerRoles(*context)] {
+      Add(call, stream, roles);
+    };
+    if (!caller.ok()) {
+      stream->Close(ToGrpc(caller));
+    } else if (!loop_->TryPostFirst(add)) {
       stream->Close(
           ToGrpc(absl::ResourceExhaustedError("the inbox is full, or the process stops")));
     }
@@ -84,6 +90,12 @@ class PeerStreams {
     Forget(call, it->second.key);
     it->second.key = Key{};
     it->second.left = true;
+  }
+
+  // What the peer is by its certificate; all roles without --mtls.
+  tls::RoleSet RolesOf(uint64_t call) const {
+    const auto it = peers_.find(call);
+    return it != peers_.end() ? it->second.roles : tls::RoleSet{};
   }
 
   // Dropped where there is no stream, or none of that peer.
@@ -126,15 +138,16 @@ class PeerStreams {
   struct Peer {
     std::shared_ptr<Stream> stream;
     MessageCounters counters;
-    Key key;
+    tls::RoleSet roles;
+    Key key{};
     bool left = false;
   };
 
-  void Add(uint64_t call, const std::shared_ptr<Stream>& stream) {
+  void Add(uint64_t call, const std::shared_ptr<Stream>& stream, tls::RoleSet roles) {
     if (absl::Status admitted = hooks_.admit(); !admitted.ok()) {
       stream->Close(ToGrpc(admitted));
     } else if (peers_.size() < max_) {
-      peers_.emplace(call, Peer{stream, MessageCounters(call), Key{}});
+      peers_.emplace(call, Peer{stream, MessageCounters(call), roles});
     } else {
       stream->Close(ToGrpc(absl::ResourceExhaustedError(
           absl::StrCat("The limit of ", peer_, " streams is reached (", max_, ")."))));

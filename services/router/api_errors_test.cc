@@ -150,6 +150,18 @@ http::Response ErrorTest::Provoke(const std::string& code) {
          std::ofstream(edge_options_.api_key_file) << "secret\n";
          return AskedAndRefused(Json::object());
        }},
+      {"too_many_wrong_keys",
+       [this] {
+         edge_options_.api_key_file = ::testing::TempDir() + "/guessed_keys";
+         std::ofstream(edge_options_.api_key_file) << "secret\n";
+         StartSimple();
+         const auto guess = [this] {
+           return http::testing::Fetch(server_->port(), "GET", "/v1/models", {},
+                                       {{"Authorization", "Bearer guess"}});
+         };
+         for (int i = 0; i < 11; ++i) EXPECT_EQ(guess().status, 401);
+         return guess();
+       }},
       {"origin_not_allowed",
        [this] {
          StartSimple();

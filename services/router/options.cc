@@ -7,6 +7,7 @@
 #include "services/admin/model_wait.h"
 #include "services/base/process.h"
 #include "services/orchestrator_link/cell_orchestrators.h"
+#include "services/tls/security.h"
 
 namespace skein::services {
 namespace {
@@ -43,10 +44,45 @@ void RegisterAccess(RouterOptions* options, FlagSet* f) {
   f->String(&options->api_key_file, "api-key-file",
             "File of API keys, one per line, plain or as sha256:HEX. A request without one of "
             "them is answered 401. SIGHUP reads the file again.");
+  f->String(&options->tenants_file, "tenants-file",
+            "YAML file of the tenants that API keys name, and of their limits. SIGHUP reads it "
+            "again.")
+      .Value("FILE");
+  f->Int(&options->tenant_routers, "tenant-routers",
+         "Number of routers that share the tenants' limits: each enforces its part by itself.", 1,
+         10'000);
+  f->Double(&options->key_reload_s, "key-reload-s",
+            "How often to look whether the files of keys and tenants have changed, and read them "
+            "then; 0 means only at SIGHUP.",
+            0, 86400);
+  f->String(&options->admin_key_file, "admin-key-file",
+            "File of operators' keys, in the format of --api-key-file, for the pages /admin/... of "
+            "the admin port; without it there are none. SIGHUP reads it again.")
+      .Value("FILE");
+  f->String(&options->audit_log, "audit-log",
+            "File to append a line to for each request that ended or was refused: tenant, key's "
+            "id, model, tokens, outcome. SIGHUP opens it anew.")
+      .Value("FILE");
+  f->Int(&options->audit_log_bytes, "audit-log-bytes",
+         "Size at which --audit-log is renamed to FILE.TIME and begun anew; 0 means never.", 0,
+         int64_t{1} << 50);
   f->Strings(&options->allowed_origins, "allowed-origins",
              "Web origin whose pages may use the API (CORS): scheme://host[:port], or * for all.")
       .Value("ORIGIN")
       .Default("* with --api-key-file, else this machine's own pages");
+  f->Bool(&options->console, "console",
+          "Serve the console, a page that shows the cluster live, at /console/ of the admin port.");
+  f->Strings(&options->console_hosts, "console-host",
+             "Name under which browsers reach the console, beside addresses, localhost, "
+             "--advertise and the host's name. Pages of other names are refused, because any site "
+             "can make its name lead here.")
+      .Value("NAME");
+  f->Strings(&options->allowed_hosts, "allowed-hosts",
+             "DNS name under which clients reach this router, as their Host header says, such as "
+             "that of a proxy. Other names are answered 403; addresses and names without a dot are "
+             "always allowed.")
+      .Value("NAME")
+      .Default("none if --host is a loopback address and there is no --api-key-file, else any");
   f->Bool(&options->strict_api, "strict-api",
           "Refuse a request that has unknown parameters, instead of naming them in a header.");
 }
@@ -120,6 +156,16 @@ void CheckHeldBytes(const RouterOptions* options, FlagSet* f) {
   });
 }
 
+// Without keys anyone could name himself as he likes.
+void CheckTenants(const RouterOptions* options, FlagSet* f) {
+  f->Check([options] {
+    if (options->tenants_file.empty() || !options->api_key_file.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        "--tenants-file: needs --api-key-file, which says whose key "
+        "is whose");
+  });
+}
+
 void CheckOrchestrators(const RouterOptions* options, FlagSet* f) {
   f->Check([options] {
     std::set<std::string> seen;
@@ -152,9 +198,12 @@ void RouterOptions::Register(FlagSet* f) {
   RegisterAccess(this, f);
   RegisterLimits(this, f);
   RegisterTimes(this, f);
+  tracing.Register(f);
+  tls::RegisterServiceSecurity(f);
   RegisterLogFlags(&log_level, f);
   CheckHeldBytes(this, f);
   CheckOrchestrators(this, f);
+  CheckTenants(this, f);
 }
 
 }  // namespace skein::services

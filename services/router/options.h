@@ -7,6 +7,7 @@
 
 #include "services/admin/admin_server.h"
 #include "services/flags/flags.h"
+#include "services/tracing/options.h"
 
 namespace skein::services {
 
@@ -16,13 +17,23 @@ struct RouterOptions {
   std::string port_file;
   std::string advertise;
   AdminOptions admin{.port = 8001};
+  bool console = true;
+  std::vector<std::string> console_hosts;
   std::string record_trace;
   std::string orchestrator = "127.0.0.1:7100";  // or several, with commas
   std::vector<std::string> models;
   double wait_for_model_s = 0;
   std::vector<std::string> allowed_origins;
+  std::vector<std::string> allowed_hosts;
   std::string api_key_file;
+  std::string tenants_file;
+  int64_t tenant_routers = 1;
+  double key_reload_s = 0;
+  std::string admin_key_file;
+  std::string audit_log;
+  int64_t audit_log_bytes = 0;
   std::string log_level = "info";
+  TracingOptions tracing;
 
   int64_t max_body_bytes = 8 << 20;
   int64_t max_held_bytes = 0;  // 0: a quarter of the memory

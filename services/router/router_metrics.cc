@@ -5,6 +5,10 @@
 namespace skein::services {
 namespace {
 
+constexpr char kTtft[] = "vllm:time_to_first_token_seconds";
+constexpr char kInterToken[] = "vllm:inter_token_latency_seconds";
+constexpr char kE2e[] = "vllm:e2e_request_latency_seconds";
+
 double Seconds(int64_t us) { return static_cast<double>(us) * 1e-6; }
 
 // Makes the series of one model.
@@ -19,6 +23,9 @@ class Maker {
   prometheus::Histogram& Histogram(const char* name, const char* help,
                                    const std::vector<double>& buckets) const {
     return metrics_->Histogram(name, help, buckets, engine_);
+  }
+  SeriesExemplars& Exemplars(const char* name, const std::vector<double>& buckets) const {
+    return metrics_->exemplars().Of(name, engine_, buckets);
   }
   prometheus::Histogram& Ours(const char* name, const char* help) const {
     return metrics_->Histogram(name, help, TimeToFirstTokenBuckets(), model_);
@@ -58,13 +65,14 @@ RouterMetrics::Model RouterMetrics::Make(const std::string& model, int64_t max_p
   const std::vector<double> lengths = TokenCountBuckets(max_positions);
   for (const char* reason : {"stop", "length", "abort", "error"}) Ended(metrics_, model, reason);
   return {
-      .ttft_s =
-          make.Histogram("vllm:time_to_first_token_seconds",
-                         "From a request's arrival to its first token.", TimeToFirstTokenBuckets()),
-      .inter_token_s = make.Histogram("vllm:inter_token_latency_seconds",
-                                      "Between two tokens of one choice.", InterTokenBuckets()),
-      .e2e_s =
-          make.Latency("vllm:e2e_request_latency_seconds", "From a request's arrival to its end."),
+      .ttft_exemplars = make.Exemplars(kTtft, TimeToFirstTokenBuckets()),
+      .inter_token_exemplars = make.Exemplars(kInterToken, InterTokenBuckets()),
+      .e2e_exemplars = make.Exemplars(kE2e, RequestLatencyBuckets()),
+      .ttft_s = make.Histogram(kTtft, "From a request's arrival to its first token.",
+                               TimeToFirstTokenBuckets()),
+      .inter_token_s =
+          make.Histogram(kInterToken, "Between two tokens of one choice.", InterTokenBuckets()),
+      .e2e_s = make.Latency(kE2e, "From a request's arrival to its end."),
       .queue_s = make.Latency("vllm:request_queue_time_seconds",
                               "From a choice's admission to the first step with its prompt."),
       .plan_s = make.Ours("skein_request_plan_time_seconds",
@@ -121,6 +129,7 @@ prometheus::Counter& RouterMetrics::AnswersOf(const std::string& path, int statu
 void RouterMetrics::AddModel(const std::string& model, int64_t max_positions) {
   std::lock_guard<std::mutex> lock(mutex_);
   models_.try_emplace(model, Make(model, max_positions));
+  gen_ai_.AddModel(model);
 }
 
 RouterMetrics::Model& RouterMetrics::Of(const std::string& model) {
@@ -174,6 +183,27 @@ void RouterMetrics::RefreshTrace(uint64_t written, uint64_t dropped) {
        {std::pair("written", written), std::pair("dropped", dropped)}) {
     metrics_->Total("skein_router_trace_choices_total", "Choices for --record-trace, by result.",
                     {{"result", result}}, value);
+  }
+}
+
+void RouterMetrics::RefreshAudit(const AuditLog::Counts& counts) {
+  for (const auto& [result, value] :
+       {std::pair("written", counts.written), std::pair("lost", counts.lost)}) {
+    metrics_->Total("skein_router_audit_lines_total", "Lines of --audit-log, by result.",
+                    {{"result", result}}, value);
+  }
+  metrics_
+      ->Gauge("skein_router_audit_failing",
+              "1 while --audit-log cannot be written, and its lines wait.")
+      .Set(counts.failing ? 1 : 0);
+}
+
+void RouterMetrics::RefreshKeyRefusals(const KeyRefusals& refusals) {
+  for (const auto& [reason, value] :
+       {std::pair("missing", refusals.missing), std::pair("wrong", refusals.wrong),
+        std::pair("held_off", refusals.held)}) {
+    metrics_->Total("skein_router_key_refusals_total",
+                    "Requests without a valid API key, by reason.", {{"reason", reason}}, value);
   }
 }
 

@@ -15,6 +15,9 @@
 #include "scheduler/router/router_core.h"
 #include "services/http/byte_budget.h"
 #include "services/metrics/metrics.h"
+#include "services/router/access/access.h"
+#include "services/router/access/audit_log.h"
+#include "services/router/gen_ai_metrics.h"
 #include "services/router/request_times.h"
 
 namespace skein::services {
@@ -30,7 +33,9 @@ struct FinishedChoice {
 
 class RouterMetrics {
  public:
-  explicit RouterMetrics(Metrics* metrics) : metrics_(metrics) { AddAnswers(); }
+  explicit RouterMetrics(Metrics* metrics) : metrics_(metrics), gen_ai_(metrics) { AddAnswers(); }
+
+  GenAiMetrics& gen_ai() { return gen_ai_; }
 
   // Shows every series of a model that is served, so that a rate sees the first increment. A model
   // that was not added has the buckets of 2^17 positions.
@@ -38,6 +43,9 @@ class RouterMetrics {
 
   // The series of one model. References stay valid as long as the metrics.
   struct Model {
+    SeriesExemplars& ttft_exemplars;
+    SeriesExemplars& inter_token_exemplars;
+    SeriesExemplars& e2e_exemplars;
     prometheus::Histogram& ttft_s;
     prometheus::Histogram& inter_token_s;
     prometheus::Histogram& e2e_s;
@@ -78,6 +86,8 @@ class RouterMetrics {
   // Choices recorded as a trace, and those dropped because the file was too slow.
   void RefreshTrace(uint64_t written, uint64_t dropped);
   void Refresh(const scheduler::RouterSnapshot& snapshot, int64_t now_us, size_t connections);
+  void RefreshAudit(const AuditLog::Counts& counts);
+  void RefreshKeyRefusals(const KeyRefusals& refusals);
   void RefreshHeldBytes(const http::ByteBudget& bodies);
 
  private:
@@ -86,6 +96,7 @@ class RouterMetrics {
   Model Make(const std::string& model, int64_t max_positions);
 
   Metrics* const metrics_;
+  GenAiMetrics gen_ai_;
   std::mutex mutex_;
   std::map<std::string, Model> models_;  // guarded by mutex_
 };

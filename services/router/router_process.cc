@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -17,19 +20,33 @@
 #include "services/admin/slot.h"
 #include "services/admin/start_signals.h"
 #include "services/base/process.h"
+#include "services/base/random_bits.h"
 #include "services/base/signals.h"
 #include "services/base/version.h"
+#include "services/console/console.h"
 #include "services/http/admin.h"
+#include "services/http/error.h"
 #include "services/http/server.h"
 #include "services/log/log.h"
 #include "services/log/log_limit.h"
+#include "services/log/repeat_limit.h"
 #include "services/metrics/metrics.h"
+#include "services/metrics/metrics_page.h"
 #include "services/metrics/process_metrics.h"
+#include "services/router/access/access.h"
+#include "services/router/access/accounts.h"
+#include "services/router/access/audit_log.h"
+#include "services/router/access/tenant_admin.h"
 #include "services/router/api/api.h"
 #include "services/router/api/cluster_page.h"
 #include "services/router/api/edge.h"
 #include "services/router/api/http_metrics.h"
 #include "services/router/jobs/offline_jobs.h"
+#include "services/router/spans/request_spans.h"
+#include "services/shell/loop.h"
+#include "services/tls/security.h"
+#include "services/tracing/trace_page.h"
+#include "services/tracing/tracing.h"
 
 namespace skein::services {
 namespace {
@@ -78,11 +95,14 @@ http::ServerOptions HttpOptions(const RouterOptions& options,
   out.read_timeout = Milliseconds(options.read_timeout_s);
   out.write_timeout = Milliseconds(options.write_timeout_s);
   out.answer_timeout = Milliseconds(options.request_deadline_s);
+  out.certificates = tls::ProcessSecurity().certificates;
+  out.need_certificate = tls::ProcessSecurity().mutual == tls::Mutual::kAll;
   return out;
 }
 
-// `trace` may be null.
-RouterApiOptions ApiOptions(const RouterOptions& options, TraceRecorder* trace) {
+// `trace`, `tracing` and `accounts` may be null.
+RouterApiOptions ApiOptions(const RouterOptions& options, TraceRecorder* trace,
+                            const RequestTracing* tracing, Accounts* accounts) {
   RouterApiOptions out;
   out.max_prompt_tokens = options.max_prompt_tokens;
   out.max_choices = options.max_choices;
@@ -93,13 +113,16 @@ RouterApiOptions ApiOptions(const RouterOptions& options, TraceRecorder* trace) 
   out.strict = options.strict_api;
   out.queue_max = static_cast<size_t>(options.max_streams + 2 * options.max_queued);
   out.trace = trace;
+  out.tracing = tracing;
+  out.accounts = accounts;
   return out;
 }
 
 // The orchestrators of the first cell keep the jobs; their lines may be computed in any cell.
-OfflineJobsOptions JobsOptions(const RouterOptions& options, uint64_t incarnation,
-                               const std::shared_ptr<http::ByteBudget>& bodies,
-                               const RouterApi* api) {
+OfflineJobsOptions JobsOptions(
+    const RouterOptions& options, uint64_t incarnation,
+    const std::shared_ptr<http::ByteBudget>& bodies, const RouterApi* api,
+    std::function<std::shared_ptr<const Caller>(const std::string& owner)> caller) {
   const auto draining = [api] { return api->draining(); };
   return {.client = {.orchestrators = options.orchestrators().front()},
           .files = {.file_bytes_max = static_cast<size_t>(options.max_file_bytes),
@@ -108,7 +131,21 @@ OfflineJobsOptions JobsOptions(const RouterOptions& options, uint64_t incarnatio
           .batches = {.strict = options.strict_api, .draining = draining},
           .lines = {.router = incarnation,
                     .lines_max = std::min(options.job_lines_max, options.max_streams / 2),
-                    .bodies = bodies}};
+                    .bodies = bodies,
+                    .caller = std::move(caller)}};
+}
+
+ConsoleOptions ConsoleOptionsOf(const RouterOptions& options, std::vector<std::string> models,
+                                uint64_t incarnation) {
+  ConsoleOptions out{.cells = options.orchestrators(),
+                     .models = std::move(models),
+                     .hosts = options.console_hosts,
+                     .token_file = options.admin.token_file,
+                     .needs_api_key = !options.api_key_file.empty(),
+                     .router = absl::StrCat(incarnation)};
+  out.hosts.insert(out.hosts.end(),
+                   {HostName(), options.host, options.advertise, options.admin.host});
+  return out;
 }
 
 std::vector<std::string> Names(const Models& models) {
@@ -128,25 +165,41 @@ absl::StatusOr<std::unique_ptr<TraceRecorder>> OpenTrace(const RouterOptions& op
   return trace;
 }
 
+// Null without --audit-log.
+absl::StatusOr<std::unique_ptr<AuditLog>> OpenAudit(const RouterOptions& options) {
+  if (options.audit_log.empty()) return nullptr;
+  auto log = AuditLog::Open({.path = options.audit_log, .bytes_max = options.audit_log_bytes});
+  if (!log.ok()) return AboutFlag("audit-log", log.status());
+  return log;
+}
+
 // Everything with a thread, in the order in which it is built; destroyed in reverse.
 class Router {
  public:
-  // `trace` may be null. `metrics` and `admin` outlive it.
+  // `trace`, `audit` and `tracing` may be null. `tracing`, `metrics` and `admin` outlive it.
   Router(const RouterOptions& options, Models models, std::unique_ptr<TraceRecorder> trace,
-         Metrics* metrics, const AdminServer* admin)
+         std::unique_ptr<AuditLog> audit, Tracing* tracing, Metrics* metrics,
+         const AdminServer* admin)
       : options_(options),
+        tracing_(tracing),
         metrics_(metrics),
         admin_(admin),
         models_(std::move(models)),
         trace_(std::move(trace)),
+        audit_(std::move(audit)),
+        accounts_(audit_.get()),
         router_metrics_(metrics),
         http_metrics_(metrics),
         shell_options_(ShellOptions(options)),
         shell_(shell_options_),
         watch_(&shell_.channels(), options.orchestrators(), Names(models_)),
-        api_(ApiOptions(options, trace_.get()), &models_, &shell_, &watch_, &router_metrics_),
+        api_(ApiOptions(options, trace_.get(), TracingOfRequests(),
+                        KeepsAccounts() ? &accounts_ : nullptr),
+             &models_, &shell_, &watch_, &router_metrics_),
         jobs_(
-            JobsOptions(options, shell_options_.incarnation, bodies_, &api_), &shell_.channels(),
+            JobsOptions(options, shell_options_.incarnation, bodies_, &api_,
+                        [this](const std::string& owner) { return CallerOfJob(owner); }),
+            &shell_.channels(),
             [this](const http::Request& request, const std::shared_ptr<http::Responder>& to,
                    int64_t within_us) { api_.RunLine(request, to, within_us); },
             &router_metrics_, metrics) {
@@ -161,6 +214,13 @@ class Router {
 
   absl::Status Listen() {
     if (absl::Status status = ListenForClients(); !status.ok()) return status;
+    if (options_.console) {
+      console_ = std::make_unique<Console>(
+          ConsoleOptionsOf(options_, Names(models_), shell_options_.incarnation),
+          &shell_.channels(), [this](http::Request request, auto responder) {
+            ServeClient(std::move(request), std::move(responder));
+          });
+    }
     absl::Status status = WritePortFile(options_.port_file, server_->port());
     LogInfo("listening", {{"port", static_cast<int>(server_->port())},
                           {"admin_port", static_cast<int>(admin_->port())}});
@@ -170,18 +230,23 @@ class Router {
     return status;
   }
 
-  // SIGHUP: the keys as they are in the file now; a bad file changes nothing.
-  void Reload() {
-    if (absl::Status status = edge_->ReadKeys(); !status.ok()) {
-      LogError("API keys not reloaded; the previous keys stay valid",
-               {{"reason", std::string(status.message())}});
-    }
+  // SIGHUP, or an operator's order: the keys and tenants as they are in the files now; a bad file
+  // changes nothing. The audit log is opened anew.
+  absl::Status Reload() {
+    if (audit_ != nullptr) audit_->Reopen();
+    absl::Status read = edge_->ReadKeys();
+    NoteReload(read, /*repeats=*/false);
+    return read;
+  }
+  void LookAtTenants(const std::function<void(const Access&, Accounts*)>& look) {
+    look(edge_->access(), &accounts_);
   }
 
   // Probes are served until the last answer has ended; connections that clients keep open are
   // closed, so that their next requests go to another router.
   void Drain() {
     stopping_.store(true);
+    if (console_ != nullptr) console_->Stop();
     jobs_.lines().SetDraining(true);
     api_.BeginDrain();
     server_->BeginDrain();
@@ -246,11 +311,30 @@ class Router {
     router_metrics_.Refresh(shell_.Snapshot(), MonotonicUs(), connections);
     router_metrics_.RefreshHeldBytes(*bodies_);
     if (trace_ != nullptr) router_metrics_.RefreshTrace(trace_->written(), trace_->dropped());
+    if (tracing_ != nullptr) tracing_->RefreshMetrics();
+    if (!KeepsAccounts()) return;
+    accounts_.Refresh(metrics_);
+    if (audit_ != nullptr) router_metrics_.RefreshAudit(audit_->counts());
+    if (edge_ != nullptr) router_metrics_.RefreshKeyRefusals(edge_->access().refusals());
   }
 
-  absl::Status Invariants() { return shell_.CheckInvariants(); }
+  absl::Status Invariants() {
+    const std::string broken = accounts_.CheckInvariants();
+    if (!broken.empty()) return absl::InternalError("tenants: " + broken);
+    return shell_.CheckInvariants();
+  }
+
+  // A request to a path of the console; it has one.
+  void ServeConsole(http::Request request, std::shared_ptr<http::Responder> responder) {
+    console_->Serve(std::move(request), std::move(responder));
+  }
 
  private:
+  void ServeClient(http::Request request, const std::shared_ptr<http::Responder>& responder) {
+    auto watched = http_metrics_.Watched(request, routes_.PatternOf(request.path), responder);
+    edge_->Serve(std::move(request), std::move(watched));
+  }
+
   // Connections that clients keep open are closed at the order already, so that no request comes
   // over them to be refused. Any thread.
   void FollowDrainOrder(bool drain) {
@@ -270,11 +354,47 @@ class Router {
     server_->Stop(std::max(left, std::chrono::milliseconds(500)));
   }
 
+  // Whose line of a job it is; null: nobody's. Lines come once the edge is there.
+  std::shared_ptr<const Caller> CallerOfJob(const std::string& owner) const {
+    return edge_->access().required() ? edge_->access().CallerOfTenant(owner) : nullptr;
+  }
+
+  // Whether requests have tenants, or are to be written down.
+  bool KeepsAccounts() const { return !options_.api_key_file.empty() || audit_ != nullptr; }
+
+  // `repeats`: it is logged in part.
+  static void NoteReload(const absl::Status& read, bool repeats) {
+    if (read.ok() || (repeats && !AdmitRepeated("keys not reloaded"))) return;
+    LogError("API keys not reloaded; the previous keys stay valid",
+             {{"reason", std::string(read.message())}});
+  }
+
+  // Looks at the files of keys and tenants every --key-reload-s.
+  void WatchKeys() {
+    key_watch_.Start(
+        "keys", [this] { return next_key_look_us_; },
+        [this] {
+          NoteReload(edge_->ReadChangedKeys(), /*repeats=*/true);
+          next_key_look_us_ = MonotonicUs() + KeyReloadUs();
+        });
+  }
+  int64_t KeyReloadUs() const { return static_cast<int64_t>(options_.key_reload_s * 1e6); }
+
   absl::Status ListenForClients() {
-    auto edge =
-        Edge::Create({options_.allowed_origins, options_.api_key_file}, &routes_, &router_metrics_);
+    auto edge = Edge::Create({.allowed_origins = options_.allowed_origins,
+                              .api_key_file = options_.api_key_file,
+                              .host = options_.host,
+                              .allowed_hosts = options_.allowed_hosts,
+                              .tenants_file = options_.tenants_file,
+                              .accounts = &accounts_,
+                              .routers = options_.tenant_routers},
+                             &routes_, &router_metrics_);
     if (!edge.ok()) return edge.status();
     edge_ = *std::move(edge);
+    if (options_.key_reload_s > 0 && edge_->access().required()) {
+      next_key_look_us_ = MonotonicUs() + KeyReloadUs();
+      WatchKeys();
+    }
     http::ServerOptions http_options = HttpOptions(options_, bodies_);
     http_options.planned_bytes_max = jobs_.files().body_bytes_max();
     http_options.plan_body = [this](const http::Request& head) { return PlanBody(head); };
@@ -283,8 +403,7 @@ class Router {
       edge->Complete(request, response);
     };
     auto started = http::Server::Start(http_options, [this](http::Request request, auto responder) {
-      auto watched = http_metrics_.Watched(request, routes_.PatternOf(request.path), responder);
-      edge_->Serve(std::move(request), std::move(watched));
+      ServeClient(std::move(request), std::move(responder));
     });
     if (!started.ok()) return AboutListening("port", started.status());
     server_ = *std::move(started);
@@ -296,8 +415,9 @@ class Router {
     if (!FilesApi::IsUpload(head)) {
       return {.bytes_max = static_cast<size_t>(options_.max_body_bytes)};
     }
-    if (auto refusal = edge_->Refusal(head)) return {.refusal = std::move(refusal)};
-    return jobs_.files().PlanBody(head);
+    http::Request asked = head;
+    if (auto refusal = edge_->Admit(&asked)) return {.refusal = std::move(refusal)};
+    return jobs_.files().PlanBody(asked);
   }
 
   // Probes are on the API's port, too, and metrics as an endpoint picker wants them.
@@ -312,6 +432,15 @@ class Router {
                                                   Names(models_));
                              }},
                         routes);
+  }
+
+  // Null: requests are not traced. `shell_` is there when one is slow.
+  const RequestTracing* TracingOfRequests() {
+    if (tracing_ == nullptr) return nullptr;
+    request_tracing_ = {.tracer = tracing_->tracer(), .slow = [this](const TraceId& trace) {
+                          shell_.loop().Post([this, trace] { shell_.KeepTrace(trace); });
+                        }};
+    return &request_tracing_;
   }
 
   std::string Endpoint(uint16_t port) const {
@@ -351,12 +480,16 @@ class Router {
   }
 
   const RouterOptions options_;
+  Tracing* const tracing_;  // null: nothing is traced
+  RequestTracing request_tracing_;
   Metrics* const metrics_;
   const AdminServer* const admin_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> joined_{false};
   const Models models_;
   const std::unique_ptr<TraceRecorder> trace_;  // null: nothing is recorded
+  const std::unique_ptr<AuditLog> audit_;       // null: there is none
+  Accounts accounts_;
   RouterMetrics router_metrics_;
   HttpMetrics http_metrics_;
   const std::shared_ptr<http::ByteBudget> bodies_ =
@@ -369,27 +502,58 @@ class Router {
   http::Routes routes_;
   std::unique_ptr<Edge> edge_;
   std::unique_ptr<http::Server> server_;
+  std::unique_ptr<Console> console_;  // null: --console=false
+  int64_t next_key_look_us_ = INT64_MAX;
+  Loop key_watch_{1};  // last: its thread uses the above
 };
 
 // What the admin pages need, also before there is a router. Outlives the admin server.
 class Pages {
  public:
+  explicit Pages(bool console) : console_(console) {}
+
+  // Before the admin server starts.
+  absl::Status OpenTenantAdmin(const std::string& key_file) {
+    if (key_file.empty()) return absl::OkStatus();
+    auto admin = TenantAdmin::Open(
+        key_file, {.look =
+                       [this](const auto& look) {
+                         return router.With([&](Router& running) { running.LookAtTenants(look); });
+                       },
+                   .reload = [this] { return Reload(); }});
+    if (!admin.ok()) return admin.status();
+    tenant_admin_ = *std::move(admin);
+    return absl::OkStatus();
+  }
+
+  // Empty: there is no router now.
+  std::optional<absl::Status> Reload() {
+    std::optional<absl::Status> read;
+    router.With([&read](Router& running) { read = running.Reload(); });
+    if (tenant_admin_ == nullptr) return read;
+    absl::Status own = tenant_admin_->ReadKeys();
+    if (!own.ok()) {
+      LogError("operators' keys not reloaded; the previous keys stay valid",
+               {{"reason", std::string(own.message())}});
+    }
+    if (read.has_value()) read->Update(own);
+    return read;
+  }
+
   void WaitFor(const std::string& what) {
     std::lock_guard lock(mutex_);
     reason_ = what;
   }
 
-  AdminHooks Hooks() {
-    return {.service = "router",
-            .status = [this] { return Status(); },
-            .order = [this](const DrainOrder& order) { return Order(order); },
-            .metrics =
-                [this] {
-                  router.With([](Router& running) { running.RefreshMetrics(); });
-                  process_.Refresh();
-                  return metrics.Render();
-                },
-            .invariants = [this] { return Invariants(); }};
+  // `exemplars`: scrapers are offered a format that has them.
+  AdminHooks Hooks(bool exemplars) {
+    AdminHooks hooks = PlainHooks();
+    if (exemplars) {
+      hooks.metrics_page = [this](const http::Request& request) {
+        return MetricsPage(request, [this](Metrics::Format format) { return Render(format); });
+      };
+    }
+    return hooks;
   }
 
   // After `router` was put: what was ordered before.
@@ -400,9 +564,34 @@ class Pages {
   }
 
   Metrics metrics;
-  Slot<Router> router;  // while it listens
+  Slot<Router> router;         // while it listens
+  Tracing* tracing = nullptr;  // set before the admin server starts; null: tracing is off
 
  private:
+  AdminHooks PlainHooks() {
+    return {.service = "router",
+            .status = [this] { return Status(); },
+            .order = [this](const DrainOrder& order) { return Order(order); },
+            .metrics = [this] { return Render(Metrics::Format::kPrometheus); },
+            .invariants = [this] { return Invariants(); },
+            .more =
+                [this](http::Routes* routes) {
+                  AddTracePage([this] { return tracing != nullptr ? tracing->recent() : nullptr; },
+                               routes);
+                  const auto serve = [this](http::Request request, auto responder) {
+                    ServeConsole(std::move(request), std::move(responder));
+                  };
+                  if (console_) AddConsoleRoutes(serve, routes);
+                  if (tenant_admin_ != nullptr) tenant_admin_->AddRoutes(routes);
+                }};
+  }
+
+  std::string Render(Metrics::Format format) {
+    router.With([](Router& running) { running.RefreshMetrics(); });
+    process_.Refresh();
+    return metrics.Render(format);
+  }
+
   ProcessStatus Status() {
     ProcessStatus status{.role = "router", .state = ProcessState::kLoading};
     status.safe_to_delete = true;
@@ -422,13 +611,23 @@ class Pages {
     return obeyed;
   }
 
+  void ServeConsole(http::Request request, const std::shared_ptr<http::Responder>& responder) {
+    const bool served =
+        router.With([&](Router& running) { running.ServeConsole(std::move(request), responder); });
+    if (served) return;
+    responder->Send(
+        http::ErrorResponse(503, "The router is starting, or stops. Retry.", {}, "not_started"));
+  }
+
   absl::Status Invariants() {
     absl::Status found = absl::UnavailableError("starting or stopping");
     router.With([&found](Router& running) { found = running.Invariants(); });
     return found;
   }
 
+  const bool console_;
   ProcessMetrics process_{"router", &metrics};
+  std::unique_ptr<TenantAdmin> tenant_admin_;  // null: no --admin-key-file
   std::mutex mutex_;
   std::string reason_;  // guarded by mutex_
   std::atomic<bool> drain_{false};
@@ -453,18 +652,26 @@ absl::StatusOr<Models> LoadModels(const RouterOptions& options, Pages* pages) {
 
 absl::Status RunRouter(const RouterOptions& options) {
   BlockReloadSignal();
-  Pages pages;
-  auto admin = AdminServer::Start(options.admin, options.host, pages.Hooks());
+  Pages pages(options.console);
+  if (absl::Status s = pages.OpenTenantAdmin(options.admin_key_file); !s.ok()) return s;
+  const std::unique_ptr<Tracing> tracing =
+      Tracing::Start(options.tracing, ThisProcess("router"), &pages.metrics);
+  pages.tracing = tracing.get();
+  auto admin = AdminServer::Start(options.admin, options.host,
+                                  pages.Hooks(!options.tracing.endpoint.empty()));
   if (!admin.ok()) return admin.status();
   auto models = LoadModels(options, &pages);
   if (!models.ok()) return models.status();
   auto trace = OpenTrace(options);
   if (!trace.ok()) return trace.status();
-  Router router(options, *std::move(models), *std::move(trace), &pages.metrics, admin->get());
+  auto audit = OpenAudit(options);
+  if (!audit.ok()) return audit.status();
+  Router router(options, *std::move(models), *std::move(trace), *std::move(audit), tracing.get(),
+                &pages.metrics, admin->get());
   if (absl::Status status = router.Listen(); !status.ok()) return status;
   pages.router.Put(&router);
   pages.ObeyEarlyOrder();
-  while (AwaitStopOrReloadSignal() == SIGHUP) router.Reload();
+  while (AwaitStopOrReloadSignal() == SIGHUP) pages.Reload();
   LogInfo("stopping");
   router.Drain();
   pages.router.Take();

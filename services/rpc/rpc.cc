@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
@@ -51,6 +52,16 @@ class UnparsableMessageFactory : public grpc::experimental::ServerInterceptorFac
 
 // Writes gRPC's own errors (its default GRPC_VERBOSITY) as ordinary log lines.
 void LogOfGrpc(gpr_log_func_args* line) {
+  // Whoever reaches the port can cause these in any number.
+  if (absl::StrContains(line->message, "Handshake failed")) {
+    if (!AdmitRepeated("TLS handshake of gRPC failed")) return;
+    const bool plain = absl::StrContains(line->message, "wrong version number") ||
+                       absl::StrContains(line->message, "http request");
+    return LogWarning("TLS handshake failed",
+                      {{"reason", plain ? "one side speaks TLS and the other one does not: give "
+                                          "--tls-dir to all processes of the cluster, or to none"
+                                        : line->message}});
+  }
   LogWarning("gRPC reports an error",
              {{"reason", line->message}, {"source", absl::StrCat(line->file, ":", line->line)}});
 }
@@ -65,7 +76,8 @@ void StopSearchForDeadlocks() {
 
 absl::StatusOr<RpcServer> ServeRpc(const std::string& address,
                                    const std::vector<grpc::Service*>& services,
-                                   int message_bytes_max, size_t memory_bytes) {
+                                   int message_bytes_max, size_t memory_bytes,
+                                   const tls::Security& security) {
   static const bool plugins = [] {
     gpr_set_log_function(LogOfGrpc);
     grpc::EnableDefaultHealthCheckService(true);
@@ -76,7 +88,7 @@ absl::StatusOr<RpcServer> ServeRpc(const std::string& address,
   StopSearchForDeadlocks();
   RpcServer result;
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(address, ServerCredentials(), &result.port);
+  builder.AddListeningPort(address, ServerCredentials(security), &result.port);
   builder.SetMaxReceiveMessageSize(message_bytes_max);
   builder.SetMaxSendMessageSize(kLogprobsMessageBytesMax);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kConnectionStreamsMax);
@@ -101,15 +113,16 @@ absl::StatusOr<RpcServer> ServeRpc(const std::string& address,
   return result;
 }
 
-Channels::Channels(std::function<Clock::time_point()> now) : now_(std::move(now)) {
+Channels::Channels(std::function<Clock::time_point()> now, tls::Security security)
+    : now_(std::move(now)), security_(std::move(security)) {
   StopSearchForDeadlocks();
 }
 
-std::shared_ptr<grpc::Channel> Channels::Get(const std::string& endpoint) {
+std::shared_ptr<grpc::Channel> Channels::Get(const std::string& endpoint, tls::RoleSet wanted) {
   const Clock::time_point now = now_();
   std::lock_guard lock(mu_);
   DropIdle(now);
-  auto& [channel, used, made] = channels_[endpoint];
+  auto& [channel, used, made] = channels_[{endpoint, wanted.bits()}];
   used = now;
   if (channel == nullptr) {
     made = now;
@@ -125,7 +138,7 @@ std::shared_ptr<grpc::Channel> Channels::Get(const std::string& endpoint) {
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPatienceMs);
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPatienceMs);
     arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-    channel = grpc::CreateCustomChannel(endpoint, ClientCredentials(), arguments);
+    channel = MakeChannel(endpoint, wanted, arguments, security_);
   }
   return channel;
 }
@@ -133,11 +146,16 @@ std::shared_ptr<grpc::Channel> Channels::Get(const std::string& endpoint) {
 void Channels::Forget(const std::string& endpoint) {
   const Clock::time_point now = now_();
   std::lock_guard lock(mu_);
-  const auto it = channels_.find(endpoint);
-  if (it == channels_.end() || now < it->second.made + kFresh) return;
-  it->second.used = now;
-  forgotten_.push_back(std::move(it->second));
-  channels_.erase(it);
+  for (auto it = channels_.lower_bound({endpoint, 0});
+       it != channels_.end() && it->first.first == endpoint;) {
+    if (now < it->second.made + kFresh) {
+      ++it;
+      continue;
+    }
+    it->second.used = now;
+    forgotten_.push_back(std::move(it->second));
+    it = channels_.erase(it);
+  }
 }
 
 size_t Channels::size() const {

@@ -23,6 +23,8 @@
 #include "grpcpp/grpcpp.h"
 #include "services/rpc/message_limits.h"
 #include "services/rpc/status_map.h"
+#include "services/tls/roles.h"
+#include "services/tls/security.h"
 
 namespace skein::services {
 
@@ -40,10 +42,12 @@ struct RpcServer {
 
 // Serves `services` (not owned; they outlive the server) on address "host:port". UNAVAILABLE names
 // an address that is in use. Messages above `message_bytes_max` are refused (RESOURCE_EXHAUSTED).
+// `security` is as ServerCredentials (credentials.h) takes it.
 absl::StatusOr<RpcServer> ServeRpc(const std::string& address,
                                    const std::vector<grpc::Service*>& services,
                                    int message_bytes_max = kMessageBytesMax,
-                                   size_t memory_bytes = kServerMemoryBytes);
+                                   size_t memory_bytes = kServerMemoryBytes,
+                                   const tls::Security& security = tls::ProcessSecurity());
 
 // One channel per endpoint, made on first use. A later Get drops channels unused for kIdle (checked
 // every kIdle/2): the endpoint may be gone for good, and a channel reconnects forever. Calls in
@@ -54,9 +58,13 @@ class Channels {
   static constexpr std::chrono::seconds kIdle{60};
   static constexpr std::chrono::seconds kFresh{1};
 
-  explicit Channels(std::function<Clock::time_point()> now = Clock::now);
+  explicit Channels(std::function<Clock::time_point()> now = Clock::now,
+                    tls::Security security = tls::ProcessSecurity());
 
-  std::shared_ptr<grpc::Channel> Get(const std::string& endpoint);
+  // `wanted`: what the process at the endpoint is, by its certificate (MakeChannel in
+  // credentials.h). Without TLS nobody asks.
+  std::shared_ptr<grpc::Channel> Get(const std::string& endpoint,
+                                     tls::RoleSet wanted = tls::RoleSet::All());
   // The next Get makes a new channel, which looks the name up anew, unless this one was made within
   // kFresh. For a process that is gone: one that is started again may have the same name at another
   // address, as pods have. A channel tries the old address first, and where nobody answers there,
@@ -72,11 +80,14 @@ class Channels {
     Clock::time_point made;
   };
 
+  using Key = std::pair<std::string, unsigned>;  // endpoint, roles
+
   void DropIdle(Clock::time_point now);
 
   const std::function<Clock::time_point()> now_;
+  const tls::Security security_;
   mutable std::mutex mu_;
-  std::map<std::string, Entry> channels_;
+  std::map<Key, Entry> channels_;
   std::vector<Entry> forgotten_;
   Clock::time_point next_drop_;
 };

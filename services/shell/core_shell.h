@@ -8,6 +8,7 @@
 //
 // The shell has an On for each effect. Optional, all called on the loop:
 //   void Decided();              after an event, before its effects
+//   void Saw(event, effects, now);   the same, with what was decided: for those who only watch
 //   void Handled();              when nothing is queued any more
 //   int64_t PartsDeadline();     next tick for the shell's own state; INT64_MAX: none
 //   void TickParts();            before each tick of the core
@@ -139,8 +140,10 @@ class CoreShell {
       }
       const Event next = std::move(queue_.front());
       queue_.pop_front();
-      auto effects = core_->Handle(next, MonotonicUs());
+      const int64_t now_us = MonotonicUs();
+      auto effects = core_->Handle(next, now_us);
       shell()->Decided();
+      shell()->Saw(next, std::as_const(effects), now_us);
       for (auto& effect : effects) {
         std::visit([this](auto& e) { shell()->On(e); }, effect);
       }
@@ -150,6 +153,8 @@ class CoreShell {
   }
   bool MayHandle() { return true; }
   void Decided() {}
+  template <class Effects>
+  void Saw(const Event&, const Effects&, int64_t) {}
   void Handled() {}
   int64_t PartsDeadline() { return INT64_MAX; }
   void TickParts() {}

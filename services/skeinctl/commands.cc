@@ -11,7 +11,9 @@
 #include "services/skeinctl/cluster/logs.h"
 #include "services/skeinctl/cluster/requests.h"
 #include "services/skeinctl/cluster/status.h"
+#include "services/skeinctl/cluster/trace.h"
 #include "services/skeinctl/cluster/transports.h"
+#include "services/skeinctl/keys/keys.h"
 #include "services/skeinctl/planning/fit.h"
 #include "services/skeinctl/planning/plan.h"
 #include "services/skeinctl/planning/profile.h"
@@ -27,6 +29,7 @@ const std::vector<Command>& Commands() {
       MakeCommand<TopFlags>("top", RunTop),
       MakeCommand<RequestsFlags>("requests", RunRequests),
       MakeCommand<ExplainFlags>("explain", RunExplain),
+      MakeCommand<TraceFlags>("trace", RunTrace),
       MakeCommand<TransportsFlags>("transports", RunTransports),
       MakeCommand<FormationFlags>("formation", RunFormation),
       MakeCommand<BindFlags>("bind", RunBind),
@@ -37,6 +40,7 @@ const std::vector<Command>& Commands() {
       MakeCommand<JobsFlags>("jobs", RunJobs),
       MakeCommand<DrainFlags>("drain", RunDrain),
       MakeCommand<LogsFlags>("logs", RunLogs),
+      MakeCommand<KeysFlags>("keys", RunKeys),
       MakeCommand<PlanFlags>("plan", RunPlan),
       MakeCommand<FitFlags>("fit", RunFit),
       MakeCommand<ProfileFlags>("profile", RunProfile),

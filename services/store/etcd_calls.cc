@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "services/rpc/credentials.h"
+#include "services/tls/security.h"
 
 namespace skein::services {
 namespace {
@@ -29,7 +30,7 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& endpoint) {
   arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
-  return grpc::CreateCustomChannel(endpoint, ClientCredentials(), arguments);
+  return MakeChannel(endpoint, /*wanted=*/{}, arguments);
 }
 
 // Whether the endpoint has answered, if only with an error that another one would give as well.
@@ -54,15 +55,24 @@ absl::StatusOr<std::vector<std::string>> ParseEtcdEndpoints(const std::string& t
   std::vector<std::string> endpoints;
   for (absl::string_view part : absl::StrSplit(text, ',')) {
     part = absl::StripAsciiWhitespace(part);
-    absl::ConsumePrefix(&part, "http://");
+    // --tls-dir decides about TLS, for all that a process calls.
+    const bool encrypted = absl::ConsumePrefix(&part, "https://");
+    const bool plain = !encrypted && absl::ConsumePrefix(&part, "http://");
+    const bool tls = tls::ProcessSecurity().certificates != nullptr;
+    if ((encrypted && !tls) || (plain && tls)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(encrypted ? "https://" : "http://", part,
+                       ": the endpoints of etcd use TLS with --tls-dir",
+                       tls ? ", which is given" : ", which is not given"));
+    }
     const size_t colon = part.rfind(':');
     const bool port = colon != absl::string_view::npos && colon > 0 && colon + 1 < part.size() &&
                       std::all_of(part.begin() + static_cast<std::ptrdiff_t>(colon) + 1, part.end(),
                                   absl::ascii_isdigit);
     if (absl::StrContains(part, "//") || !port) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "an endpoint of etcd is HOST:PORT or http://HOST:PORT (TLS is not supported yet), not '",
-          part, "'"));
+          "an endpoint of etcd is HOST:PORT, http://HOST:PORT or https://HOST:PORT, not '", part,
+          "'"));
     }
     endpoints.emplace_back(part);
   }

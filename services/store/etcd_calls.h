@@ -20,8 +20,10 @@
 
 namespace skein::services {
 
-// "HOST:PORT" or "http://HOST:PORT", separated by commas, as HOST:PORT. INVALID_ARGUMENT names one
-// that is neither. TLS ("https://") is not there yet, nor are users and passwords.
+// "HOST:PORT", "http://HOST:PORT" or, where the process has certificates (--tls-dir), which it then
+// uses for etcd as well, "https://HOST:PORT"; separated by commas; as HOST:PORT. INVALID_ARGUMENT
+// names one that is none of these. Users and passwords are not there yet: etcd takes the
+// certificate's name for the user (--client-cert-auth).
 absl::StatusOr<std::vector<std::string>> ParseEtcdEndpoints(const std::string& text);
 
 // Thread-safe.

@@ -10,7 +10,6 @@
 #include "gtest/gtest.h"
 #include "services/codec/codec.h"
 #include "services/orchestrator/orchestrator_service.h"
-#include "services/rpc/credentials.h"
 #include "services/rpc/message_counters.h"
 #include "services/rpc/rpc.h"
 #include "services/worker/decode/decode_service.h"
@@ -57,7 +56,7 @@ class MalformedRpc : public ::testing::Test {
     decode.membership.identity = Identity(scheduler::Role::kDecode, decode_engine_);
     decode.memory = decode_engine_.description;
     decode_.Start(decode, [] {});
-    channel_ = grpc::CreateChannel(absl::StrCat("127.0.0.1:", server_.port), ClientCredentials());
+    channel_ = grpc::CreateChannel(absl::StrCat("127.0.0.1:", server_.port), grpc::InsecureChannelCredentials());
   }
   ~MalformedRpc() override {
     decode_.Stop();

@@ -66,7 +66,8 @@ void WorkerLink::Open(const scheduler::CallRegister& call, const ShellLoad& load
 
 void WorkerLink::OpenStream() {
   asked_ = orchestrators_.Current();
-  std::shared_ptr<v1::Orchestrator::Stub> stub = v1::Orchestrator::NewStub(channels_->Get(asked_));
+  std::shared_ptr<v1::Orchestrator::Stub> stub =
+      v1::Orchestrator::NewStub(channels_->Get(asked_, {tls::Role::kOrchestrator}));
   stream_.Open(hello_, [stub](auto* context, auto* reactor) {
     stub->async()->ConnectWorker(context, reactor);
   });
@@ -138,6 +139,11 @@ absl::Status WorkerLink::Take(const v1::OrchestratorMessage& message) {
       auto reply = FromProto(message.report_taken());
       if (!reply.ok()) return reply.status();
       drain_orders_.Tell();
+      if (events_.keep_trace) {
+        for (const std::string& trace : message.report_taken().keep_traces()) {
+          events_.keep_trace(trace);
+        }
+      }
       events_.reported({last_serial_, *std::move(reply)});  // one is unanswered at a time
       return absl::OkStatus();
     }

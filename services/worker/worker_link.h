@@ -42,6 +42,8 @@ class WorkerLink {
     std::function<void(scheduler::OrderDrain)> ordered;
     // Another instance of the pool is reached there.
     std::function<void(const std::string& comm_address)> peer;
+    // The trace of a slow request, 16 bytes: its spans are to be exported.
+    std::function<void(const std::string& trace)> keep_trace;
     // The messages of the worker's own role. Not OK: it is malformed, and the stream is closed.
     std::function<absl::Status(const v1::OrchestratorMessage&)> other;
   };
@@ -75,7 +77,9 @@ class WorkerLink {
   void OrderDrain(bool drain) { drain_orders_.Order(drain); }
 
  private:
-  std::shared_ptr<grpc::Channel> Leader() { return channels_->Get(orchestrators_.Current()); }
+  std::shared_ptr<grpc::Channel> Leader() {
+    return channels_->Get(orchestrators_.Current(), {tls::Role::kOrchestrator});
+  }
   void OpenStream();
   absl::Status Take(const v1::OrchestratorMessage& message);
   absl::Status TakeWelcome(const v1::RegisterResponse& message);

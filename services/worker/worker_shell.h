@@ -6,10 +6,12 @@
 // The shell has, besides what CoreShell asks for,
 //   absl::Status Take(const v1::OrchestratorMessage&);   its role's messages, on the loop
 //   void StopParts();                                    stops what it adds; the loop has ended
+//   void MakeSpans(Tracer*);                             from here on it records spans there
 // and takes the effects of its role with On beside `using WorkerShell::On`. Its destructor calls
 // Stop.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -24,6 +26,7 @@
 #include "services/log/log.h"
 #include "services/rpc/rpc.h"
 #include "services/shell/core_shell.h"
+#include "services/tracing/tracer.h"
 #include "services/worker/engine/engine_runner.h"
 #include "services/worker/engine/progress_thread.h"
 #include "services/worker/engine/step_counts.h"
@@ -42,6 +45,11 @@ class WorkerShell : public CoreShell<Shell, Core, Event, Snapshot> {
   }
   // The tokens of each step are observed in it. Before Start; it outlives the shell.
   void ObserveSteps(prometheus::Histogram* tokens) { step_tokens_ = tokens; }
+  // Spans of what it does are recorded there. Before Start; it outlives the shell.
+  void Trace(Tracer* tracer) {
+    tracer_ = tracer;
+    shell()->MakeSpans(tracer);
+  }
   // What completed here, by mode. Any thread.
   std::vector<StepTotals> StepTotalsByMode() const { return step_counts_.Totals(); }
   void Drain(int64_t grace_us) { this->Post(scheduler::Drain{grace_us}); }
@@ -90,8 +98,16 @@ class WorkerShell : public CoreShell<Shell, Core, Event, Snapshot> {
          .cancelled = handle,
          .ordered = handle,
          .peer = [this](const std::string& address) { Meet(address); },
+         .keep_trace = [this](const std::string& trace) { KeepTrace(trace); },
          .other =
              [this](const v1::OrchestratorMessage& message) { return shell()->Take(message); }});
+  }
+
+  void KeepTrace(const std::string& trace) {
+    TraceId id{};
+    if (tracer_ == nullptr || trace.size() != id.size()) return;
+    std::copy(trace.begin(), trace.end(), id.begin());
+    tracer_->Keep(id);
   }
 
   // Makes the link before a ring needs it.
@@ -130,6 +146,7 @@ class WorkerShell : public CoreShell<Shell, Core, Event, Snapshot> {
     if (engine_failed_) engine_failed_(effect);
   }
 
+  Tracer* tracer_ = nullptr;  // null: tracing is off
   WorkerEngine* const engine_;
   Channels channels_;
   CallTracker calls_;

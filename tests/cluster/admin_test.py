@@ -186,7 +186,9 @@ def the_page_has_every_endpoint():
     with open(DOCS, encoding="utf-8") as page:
         section = page.read().split("## Endpoints")[1].split("## Flags")[0]
     table, of_orchestrator = section.split("The orchestrator also has", 1)
-    own = {"orchestrator": set(re.findall(r"`(GET /\S*)`", of_orchestrator.split("\n\n")[0]))}
+    of_router = section.split("The router has", 1)[1].split("\n\n")[0]
+    own = {"orchestrator": set(re.findall(r"`(GET /\S*)`", of_orchestrator.split("\n\n")[0])),
+           "router": set(re.findall(r"`((?:GET|POST) /\S*)`", of_router))}
     documented = set(re.findall(r"`((?:GET|POST) /\S*)`", "".join(line.split("|")[1] for line in table.splitlines() if "|" in line)))
     with up(prefill=1, decode=1) as cluster:
         for name, process in cluster.processes.items():

@@ -79,10 +79,10 @@ def module_of(tree, name):
 
 class Process:
     """A process that ends with the thread that makes this object (`bound`). Its standard error goes to `stderr`, else to its log.
-    `environment`: variables beside our own."""
+    `environment`: variables beside our own. `scheme`: of its admin port."""
 
-    def __init__(self, name, command, folder, stderr=None, environment=None):
-        self.name = name
+    def __init__(self, name, command, folder, stderr=None, environment=None, scheme="http"):
+        self.name, self.scheme = name, scheme
         self.log = os.path.join(folder, name + ".log")
         self.admin_port_file = os.path.join(folder, name + ".admin")
         for argument in command:  # files of a killed process must not be read for this one
@@ -107,7 +107,7 @@ class Process:
             assert time.monotonic() < end, self.name + " does not listen:\n" + self.tail()
             time.sleep(0.02)
         with open(self.admin_port_file, encoding="utf-8") as port:
-            return "http://127.0.0.1:" + port.read().strip()
+            return self.scheme + "://127.0.0.1:" + port.read().strip()
 
     def rss_kib(self):
         for line in open("/proc/%d/status" % self.popen.pid, encoding="utf-8"):
@@ -117,6 +117,8 @@ class Process:
 
 
 class Cluster:
+    scheme, ssl = "http", None  # of routers and admin ports; the context of Python's clients
+
     def __init__(self, binaries, model, prefill=2, decode=2, worker_flags=(), prefill_flags=(), decode_flags=(),
                  router_flags=(), orchestrator_flags=(), name=None):
         self.binaries, self.model = binaries, os.path.abspath(model)
@@ -172,13 +174,14 @@ class Cluster:
         port = self.port_file("router")
         self.run("router", "router", ["--orchestrator=" + self.orchestrator, "--port=0", "--port-file=" + port,
                                       "--model=%s=%s" % (self.name, self.model)])
-        self.url = "http://127.0.0.1:" + self.await_file(port, "router")
+        self.url = self.scheme + "://127.0.0.1:" + self.await_file(port, "router")
 
     def run(self, name, binary, arguments):
         admin = os.path.join(self.folder, name + ".admin")
         command = [self.binaries[binary], *arguments, "--admin-port=0", "--admin-port-file=" + admin,
                    *self.flags.get(name, [])]
-        self.processes[name] = Process(name, command, self.folder, self.stderr.get(name), self.environments.get(name))
+        self.processes[name] = Process(name, command, self.folder, self.stderr.get(name), self.environments.get(name),
+                                       self.scheme)
 
     def port_file(self, name):
         return os.path.join(self.folder, name + ".port")
@@ -250,7 +253,7 @@ class Cluster:
         request = urllib.request.Request((base or self.url) + path, data,
                                          {"Content-Type": "application/json", **(headers or {})}, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=timeout) as answer:
+            with urllib.request.urlopen(request, timeout=timeout, context=self.ssl) as answer:
                 return answer.read().decode()
         except urllib.error.HTTPError as error:
             raise HttpFailure(error.code, error.read().decode(errors="replace"), error.headers) from None
@@ -264,7 +267,9 @@ class Cluster:
 
     def stream(self, path, body, timeout=60, headers=None):
         """Yields the parsed chunks of a streamed answer; ends after [DONE]. Closing it drops the connection."""
-        connection = http.client.HTTPConnection(self.url[len("http://"):], timeout=timeout)
+        address = self.url.partition("://")[2]
+        connection = (http.client.HTTPSConnection(address, timeout=timeout, context=self.ssl) if self.ssl is not None
+                      else http.client.HTTPConnection(address, timeout=timeout))
         try:
             connection.request("POST", path, json.dumps(dict(body, stream=True)), {"Content-Type": "application/json", **(headers or {})})
             answer = connection.getresponse()
@@ -287,7 +292,8 @@ class Cluster:
 
     def status(self):
         done = subprocess.run([self.binaries["skeinctl"], "status", "--orchestrator", self.orchestrator,
-                               "--format=json"], check=False, stdout=subprocess.PIPE, timeout=START_S)
+                               "--format=json"], check=False, stdout=subprocess.PIPE, timeout=START_S,
+                              env={**os.environ, **self.environments.get("skeinctl", {})})
         assert done.returncode in (0, 3, 4), done  # healthy, degraded, cannot serve
         # While the orchestrator does not answer, no state is known; that counts as "cannot serve".
         assert done.stdout or done.returncode == 4, done

@@ -25,6 +25,7 @@ OURS = "deploy/grafana/dashboards"
 DOCS = "docs/metrics.md"
 # Every prompt on two instances, so that they exchange data.
 ORCHESTRATOR = ["--profile=llama3-8b-a100", "--node-size=2", "--policy=fixed2"]
+TRACED = ["router"]  # roles that run with --trace-endpoint
 ROLES = {"router": "Router", "orchestrator": "Orchestrator", "prefill": "Prefill-worker", "decode": "Decode-worker", "node": "skein-node"}
 PLACES = 8  # concurrent choices
 NODE = next(os.path.abspath(a) for a in sys.argv[1:] if os.path.basename(a) == "skein-node")
@@ -34,9 +35,11 @@ class ClusterWithASpan(Cluster):
     """Every prompt is computed by two instances; and one more decode-worker runs under skein-node."""
 
     def __init__(self):
-        trace = os.path.join(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")), "trace.jsonl")
+        folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
+        trace, audit = os.path.join(folder, "trace.jsonl"), os.path.join(folder, "audit.jsonl")
         super().__init__(binaries_from_argv(), MODEL, prefill=2, decode=1, orchestrator_flags=ORCHESTRATOR,
-                         router_flags=["--record-trace=" + trace, "--max-streams=%d" % PLACES, "--max-queued=0"])
+                         router_flags=["--record-trace=" + trace, "--audit-log=" + audit, "--max-streams=%d" % PLACES, "--max-queued=0",
+                                       "--trace-endpoint=http://127.0.0.1:9"])  # where nobody listens
 
     def start_router(self):
         admin = os.path.join(self.folder, "node.admin")
@@ -274,6 +277,7 @@ def tables_of(*headings):
 
 def documented_families(role):
     sections = ["Every process", ROLES[role]] + (["Workers, both roles"] if role in ("prefill", "decode") else [])
+    sections += ["Tracing"] if role in TRACED else []
     tables = tables_of(*sections)
     assert sorted(tables) == sorted(sections), tables.keys()
     families = {}

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Decode-workers with a real model share their weights: answers are those that the instances gave alone, in either mode, across changes of
-the mode, when one enters or leaves, and when a member is killed; what they share is in memory once."""
+the mode, when one enters or leaves, and when a member is killed; what they share is in memory once, and what that frees is KV blocks
+meanwhile."""
 import concurrent.futures
 import json
 import os
@@ -18,6 +19,7 @@ MODEL = "deploy/models/fledgling"
 WORDS = "once upon a time there was little bird that lived in the tall tree and sang every day to its friend fox by river".split()
 MIB = 1 << 20
 WIDE = {"hidden_size": 256, "intermediate_size": 5120, "num_hidden_layers": 8, "vocab_size": 2048}
+KV_BLOCK = 2 * 4 * 32 * 16 * 2 * WIDE["num_hidden_layers"]  # bytes of a block of its KV, in all layers
 LAYER = 3 * WIDE["hidden_size"] * WIDE["intermediate_size"] * 2  # bytes of its feed-forward weights
 
 
@@ -253,6 +255,48 @@ def what_is_shared_is_in_memory_once():
             cluster.assert_idle_and_whole()
 
 
+def kv_blocks(cluster, names, state="total"):
+    return [cluster.metric(cluster.processes[name], "skein_kv_blocks", 'state="%s"' % state) for name in names]
+
+
+def told_blocks(cluster):
+    return sorted(one["blocks"]["total"] for one in cluster.status()["instances"] if one["role"] == "decode")
+
+
+def what_sharing_frees_is_kv_blocks_at_once():
+    """Pools so small that requests wait, until the weights of others are let go; and again when they are back."""
+    bodies = asked(12)
+    with tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR")) as folder:
+        model = wide_model(os.path.join(folder, "wide"))
+        gib = 0.375
+        with up(model, gib=gib) as cluster:
+            blocks = cluster.metric(cluster.processes[next(iter(members(cluster).values()))], "skein_kv_blocks", 'state="total"')
+        own = 24
+        with up(model, gib=gib - (blocks - own) * KV_BLOCK / (1 << 30)) as cluster:
+            group = await_group(cluster, 2)
+            names = sorted(members(cluster).values())
+            before = kv_blocks(cluster, names)
+            assert all(own - 2 <= count <= own + 2 for count in before), before
+            expected = [answer_of(cluster, body) for body in bodies]
+            with Load(cluster, bodies, expected) as load:
+                load.await_more(6, "instances alone answer")
+                for mode in ("was", "cas"):
+                    skeinctl(cluster, "share", "--group", group["name"], "--mode", mode)
+                    shared = kv_blocks(cluster, names)
+                    # 4 of 8 layers are let go, and one comes in tiles; the rows of others have buffers.
+                    for count, alone in zip(shared, before):
+                        assert alone + 2 * LAYER / KV_BLOCK < count < alone + 4 * LAYER / KV_BLOCK, (before, shared)
+                    cluster.until(lambda: max(kv_blocks(cluster, names, "held")) > own + 2, "sequences have the new blocks")
+                    cluster.until(lambda told=shared: told_blocks(cluster) == sorted(told), "skeinctl status shows them")
+                    load.await_more(12, "instances with more blocks answer in " + mode)
+                    skeinctl(cluster, "release", "--group", group["name"])
+                    assert kv_blocks(cluster, names) == before
+                    print("KV blocks before, in and after shared(%s): %s, %s, %s" % (mode, before, shared, kv_blocks(cluster, names)))
+                    load.await_more(12, "instances with their own blocks answer")
+            cluster.assert_idle_and_whole()
+            assert kv_blocks(cluster, names) == before
+
+
 if __name__ == "__main__":
     run_tests(answers_are_those_of_independent_instances, a_member_that_is_killed_takes_no_answer_with_it,
-              a_group_shares_its_weights_for_a_job_by_itself, what_is_shared_is_in_memory_once)
+              a_group_shares_its_weights_for_a_job_by_itself, what_is_shared_is_in_memory_once, what_sharing_frees_is_kv_blocks_at_once)

@@ -50,6 +50,23 @@ TEST_P(FormationSimTest, SharedWeightsLoseNothing) {
   EXPECT_GT(sum.shares, 0);
 }
 
+// Their pools grow and shrink with it, and are so small that sequences have to be moved or
+// preempted when the blocks go.
+TEST_P(FormationSimTest, SmallPoolsThatGrowAndShrinkLoseNothing) {
+  const Slice& slice = GetParam();
+  Outcome sum;
+  for (uint64_t seed = slice.first(); seed < slice.first() + 4; ++seed) {
+    Scenario scenario = slice.make(seed);
+    ShareWeights(&scenario);
+    ShrinkPools(&scenario);
+    scenario.formations->extra_blocks = 20;
+    const Outcome one = RunWorld(std::move(scenario));
+    EXPECT_EQ(one.violation, "") << "seed " << seed;
+    sum.blocks_moved += one.blocks_moved;
+  }
+  EXPECT_GT(sum.blocks_moved, 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Formations, FormationSimTest, kSlices);
 INSTANTIATE_TEST_SUITE_P(Formations, EveryWorldTest, kSlices);
 

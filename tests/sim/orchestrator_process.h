@@ -147,6 +147,7 @@ class OrchestratorProcess
     if (candidate_ != nullptr) candidate_->StepAside();
   }
   void Execute(scheduler::SharedModeChanged& effect);
+  void Execute(scheduler::TracedEnded& effect) {}
   void Execute(scheduler::PromptTaken& effect) {}  // improvement rates stay as they are
 
   bool Quiet() const;  // no request is alive

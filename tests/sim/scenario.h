@@ -96,6 +96,7 @@ struct FormationPlan {
   // wait all the time, for an orchestrator that decides.
   bool shares = false;
   int64_t offline_lines = 0;
+  int extra_blocks = 0;  // that an instance has at most while it shares
 };
 
 // An operator's order about the formation of some decode workers.

@@ -101,6 +101,7 @@ inline void Add(const Outcome& one, Outcome* sum) {
   sum->group_steps_in_sp += one.group_steps_in_sp;
   sum->group_steps_broken += one.group_steps_broken;
   sum->granted_to_groups += one.granted_to_groups;
+  sum->blocks_moved += one.blocks_moved;
   sum->finished_in_groups += one.finished_in_groups;
 }
 
@@ -125,13 +126,13 @@ inline Outcome RunWorld(Scenario scenario) {
 // A line, if there were any.
 inline std::string FormationsOf(const Outcome& sum) {
   if (sum.binds + sum.switches_failed == 0) return "";
-  return absl::StrCat("formations: ", sum.binds, " binds, ", sum.releases, " releases (",
-                      sum.shares, " of the binds share weights, ", sum.modes_changed,
-                      " modes changed), ", sum.switches_failed, " switches failed, ",
-                      sum.group_steps, " steps of groups, ", sum.group_steps_in_sp,
-                      " of them in SP, ", sum.group_steps_broken, " more broken, ",
-                      sum.granted_to_groups, " prompts for all ranks, ", sum.finished_in_groups,
-                      " requests finished that fit no instance alone\n");
+  return absl::StrCat(
+      "formations: ", sum.binds, " binds, ", sum.releases, " releases (", sum.shares,
+      " of the binds share weights, ", sum.modes_changed, " modes changed), ", sum.switches_failed,
+      " switches failed, ", sum.group_steps, " steps of groups, ", sum.group_steps_in_sp,
+      " of them in SP, ", sum.group_steps_broken, " more broken, ", sum.granted_to_groups,
+      " prompts for all ranks, ", sum.blocks_moved, " blocks moved, ", sum.finished_in_groups,
+      " requests finished that fit no instance alone\n");
 }
 
 // A line, if there is anything to say.

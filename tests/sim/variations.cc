@@ -205,6 +205,7 @@ void ShareWeights(Scenario* scenario) {
     const int64_t mode = random.Between(0, 2);
     if (mode < 2) act.order.shared = static_cast<scheduler::SharedMode>(mode);
   }
+  scenario->formations->extra_blocks = static_cast<int>(random.Between(0, 20));
 }
 
 void OrderDrains(Scenario* scenario) {

@@ -22,7 +22,7 @@ MembershipConfig MembershipOf(Role role, const Process& process,
   config.identity.incarnation = {number / 10 * 1'000'000 + process.generation() * 1000 +
                                  number % 10 * 10 + (role == Role::kPrefill ? 1 : 2)};
   config.identity.shape = {spec.kv, "emulated"};
-  config.identity.total_blocks = spec.kv.num_blocks - 1;
+  config.identity.total_blocks = spec.own_blocks() - 1;
   config.identity.max_positions = spec.max_positions;
   config.identity.node = "h";
   if (has_links) {
@@ -36,7 +36,7 @@ MembershipConfig MembershipOf(Role role, const Process& process,
 EngineWatchConfig EngineWatchOf(const engine::EmulatedEngine& engine, TimeUs unit_us) {
   return {.step_timeout_us = 300 * unit_us,
           .probe_interval_us = 50 * unit_us,
-          .probe_block = {static_cast<int32_t>(engine.Spec().kv.num_blocks - 1)},
+          .probe_block = {static_cast<int32_t>(engine.Spec().own_blocks() - 1)},
           .last_words_us = kLastWordsUs,
           .evidence_us = kRequestDeadlineUnits * unit_us};
 }
@@ -233,7 +233,8 @@ void DecodeProcess::OnStart() {
     config.group = {.limits = times.feed,
                     .step_max_us = times.step_max_us,
                     .shift_tokens = plan->shift_tokens,
-                    .own_share = plan->own_share};
+                    .own_share = plan->own_share,
+                    .extra_wait_us = 100 * unit_us};
     if (plan->shares) config.group.can_share = absl::OkStatus();
   }
   StartStaging(&config.staging);
@@ -353,7 +354,8 @@ void DecodeProcess::ServeFormation(const EndFormation& order) {
 
 void DecodeProcess::ServeFormation(const OrderMode& order) { Dispatch(order); }
 
-// The engine shares its weights: nothing moves, but it takes a while, and may refuse.
+// The engine shares its weights: no weight moves, but it takes a while, and may refuse. Blocks come
+// and go, and what was in them is lost.
 void DecodeProcess::Execute(CallSharing& effect) {
   const bool prepares = std::holds_alternative<PrepareShared>(effect.call) ||
                         std::holds_alternative<ReadyMode>(effect.call);
@@ -362,9 +364,38 @@ void DecodeProcess::Execute(CallSharing& effect) {
   const Scenario& scenario = network_->scenario();
   const bool refuses = prepares && network_->Happens(scenario.formations->feed_failure_chance);
   const uint64_t call = std::visit([](const auto& one) { return one.call; }, effect.call);
+  const int64_t extra = engine_->Spec().extra_blocks;
+  BlockRange come;
+  if (std::holds_alternative<EnterShared>(effect.call) && extra > 0) {
+    come = {{static_cast<int32_t>(engine_->Spec().own_blocks())},
+            1 + static_cast<int64_t>(call) % extra};
+  }
+  if (const auto* leave = std::get_if<LeaveShared>(&effect.call)) TakeExtraBlocks(leave->moves);
   DispatchAfter(10 * network_->Delay(),
-                SharingDone{call, refuses ? absl::UnavailableError("the engine has no room for it")
-                                          : absl::OkStatus()});
+                SharingDone{call,
+                            refuses ? absl::UnavailableError("the engine has no room for it")
+                                    : absl::OkStatus(),
+                            come});
+}
+
+void DecodeProcess::TakeExtraBlocks(const std::vector<BlockMove>& moves) {
+  const engine::EngineSpec& spec = engine_->Spec();
+  const int64_t bytes = spec.kv.BlockBytes();
+  for (const BlockMove& move : moves) {
+    verdict_->Require(move.from.value >= spec.own_blocks() && move.to.value < spec.own_blocks(),
+                      "a block is moved that stays, or into one that goes");
+    verdict_->Require(
+        !transfers_->Under(PlaceOf(move.from)) && !transfers_->Under(PlaceOf(move.to)),
+        "a block is moved while it is written");
+  }
+  for (const engine::KvRegion& region : engine_->KvRegions()) {
+    auto* const base = static_cast<std::byte*>(region.base);
+    for (const BlockMove& move : moves) {
+      std::memcpy(base + move.to.value * bytes, base + move.from.value * bytes, bytes);
+    }
+    std::memset(base + spec.own_blocks() * bytes, 0x5a, spec.extra_blocks * bytes);
+  }
+  blocks_moved_ += static_cast<int64_t>(moves.size());
 }
 
 void DecodeProcess::Execute(TellMode& effect) {

@@ -196,7 +196,11 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
     const bool prefill = role == scheduler::Role::kPrefill;
     options.kv.num_blocks = prefill ? scenario.prefill_blocks : scenario.decode_blocks;
     ++options.kv.num_blocks;  // for probes
-    if (other_build_) {       // blocks of the same size
+    if (!prefill && scenario.formations.has_value()) {
+      options.extra_blocks = scenario.formations->extra_blocks;
+      options.kv.num_blocks += options.extra_blocks;
+    }
+    if (other_build_) {  // blocks of the same size
       options.kv.kv_heads *= 2;
       options.kv.head_dim /= 2;
     }
@@ -387,10 +391,12 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   void Execute(scheduler::TellFormation& effect);
   void Execute(scheduler::TellMode& effect);
   void Execute(scheduler::CallSharing& effect);
+  void TakeExtraBlocks(const std::vector<BlockMove>& moves);
   void Execute(scheduler::StreamGap& effect) {
     verdict_->Require(effect.gap_us >= 0, "a stream's gap at a switch is negative");
   }
   void Execute(scheduler::DecodeBegan&) {}
+  void Execute(scheduler::SequenceNote&) {}
 
   // To whom it has granted blocks, in all incarnations.
   const std::set<std::pair<scheduler::RequestId, scheduler::Epoch>>& granted() const {
@@ -402,6 +408,8 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   int64_t resumed() const { return resumed_; }            // preempted sequences; likewise
   // Prompts whose KV was to come to all ranks of the group that it leads; likewise.
   int64_t granted_to_groups() const { return granted_to_groups_; }
+  // Out of the blocks that came with shared weights; likewise.
+  int64_t blocks_moved() const { return blocks_moved_; }
 
  protected:
   void OnStart() override;
@@ -432,6 +440,7 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   int64_t parts_copied_ = 0;
   int64_t resumed_ = 0;
   int64_t granted_to_groups_ = 0;
+  int64_t blocks_moved_ = 0;
   std::unique_ptr<scheduler::TokenStreams> tokens_;
   TimeUs tokens_due_us_ = scheduler::kNever;  // their next beat
   std::map<scheduler::TokenStreamId, TokenLink> token_links_;

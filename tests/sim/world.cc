@@ -437,12 +437,14 @@ Outcome World::Summary() {
   int64_t resumed = 0;
   int64_t engines_failed = 0;
   int64_t granted_to_groups = 0;
+  int64_t blocks_moved = 0;
   std::set<std::pair<scheduler::RequestId, scheduler::Epoch>> granted;
   for (const auto& worker : decode_) {
     granted.insert(worker->granted().begin(), worker->granted().end());
     parts_copied += worker->parts_copied();
     resumed += worker->resumed();
     granted_to_groups += worker->granted_to_groups();
+    blocks_moved += worker->blocks_moved();
     engines_failed += worker->engines_failed();
   }
   for (const auto& worker : prefill_) engines_failed += worker->engines_failed();
@@ -501,6 +503,7 @@ Outcome World::Summary() {
           .group_steps_in_sp = group_steps_.run_in_sp(),
           .group_steps_broken = group_steps_.broken(),
           .granted_to_groups = granted_to_groups,
+          .blocks_moved = blocks_moved,
           .finished_in_groups = of_routers(&RouterProcess::finished_in_groups),
           .struck = watch_.struck()};
 }

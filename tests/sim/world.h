@@ -68,6 +68,7 @@ struct Outcome {
   int64_t group_steps_in_sp = 0;  // of those
   int64_t group_steps_broken = 0;
   int64_t granted_to_groups = 0;   // prompts whose KV came to all ranks
+  int64_t blocks_moved = 0;        // out of those that came with shared weights
   int64_t finished_in_groups = 0;  // of `finished`, those that fit no decode worker alone
   std::optional<FormationWatch::Struck> struck;  // what the scenario's PointedFault met
 };

@@ -52,7 +52,8 @@ UcxMesh::UcxMesh(UcxParts parts)
       rung_fd_(plane_->Attach(PlaneUse::kComm, this)),
       peers_(
           plane_.get(), this, host_.get(), tcp_.get(),
-          [this](const UcxOperation& operation) { WasSent(operation); }, [this] { OnDeath(); }) {
+          [this](const UcxOperation& operation) { WasSent(operation); }, [this] { OnDeath(); },
+          std::move(parts.far_refused)) {
   kick_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   SKEIN_CHECK(kick_fd_ >= 0 && leftovers_fd_ >= 0);
   leftovers_thread_ = std::thread([this] { SendLeftovers(); });

@@ -14,11 +14,13 @@ std::array<std::span<const std::byte>, 2> PartsOf(const UcxOperation& operation)
 }  // namespace
 
 UcxPeers::UcxPeers(UcxPlane* plane, PlaneUser* user, HostWire* host, TcpWire* tcp,
-                   std::function<void(const UcxOperation&)> on_sent, std::function<void()> on_death)
+                   std::function<void(const UcxOperation&)> on_sent, std::function<void()> on_death,
+                   std::string far_refused)
     : plane_(plane),
       user_(user),
       host_(host),
       tcp_(tcp),
+      far_refused_(std::move(far_refused)),
       on_sent_(std::move(on_sent)),
       on_death_(std::move(on_death)) {}
 
@@ -33,7 +35,7 @@ absl::StatusOr<UcxPeer*> UcxPeers::Get(const UcxAddress& address) {
   connected->process = address.process;
   connected->groups = 1;
   auto status = Connect(address, connected.get());
-  if (absl::IsResourceExhausted(status)) return status;
+  if (absl::IsResourceExhausted(status) || absl::IsFailedPrecondition(status)) return status;
   const auto& peer = peers_[address.worker] = std::move(connected);
   // Only now: what was opened is of the process that is alive.
   peer->dead = !processes_.Add(address.process, peer.get()) || !status.ok();
@@ -72,6 +74,7 @@ absl::Status UcxPeers::Connect(const UcxAddress& address, UcxPeer* peer) {
     if (channel.ok()) peer->channel = *std::move(channel);
     if (channel.ok() || absl::IsResourceExhausted(channel.status())) return channel.status();
   }
+  if (!far_refused_.empty()) return absl::FailedPreconditionError(far_refused_);
   if (tcp_ != nullptr && !address.tcp.empty() && !(plane_->fabric() && address.fabric)) {
     auto channel = tcp_->Connect(address.tcp);
     if (channel.ok()) peer->channel = *std::move(channel);

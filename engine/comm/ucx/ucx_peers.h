@@ -55,10 +55,12 @@ class UcxPeers {
   // come from within Send, SendWaiting, LoseEnded, CloseAll or OnSent. `plane`, in which all is
   // sent as `user`, `host` and `tcp` (what is null is not used) outlive this.
   UcxPeers(UcxPlane* plane, PlaneUser* user, HostWire* host, TcpWire* tcp,
-           std::function<void(const UcxOperation&)> on_sent, std::function<void()> on_death);
+           std::function<void(const UcxOperation&)> on_sent, std::function<void()> on_death,
+           std::string far_refused = "");
 
   // Connects at the first call for an address. A peer that cannot be reached is dead. To be given
   // back by Release. RESOURCE_EXHAUSTED: this process has no descriptors or memory left now.
+  // FAILED_PRECONDITION: it is of another host, and these are refused (UcxOptions::far_refused).
   absl::StatusOr<UcxPeer*> Get(const UcxAddress& address);
   // Null is ignored. A peer stays connected for later groups, unless it is dead: one that no group
   // uses is forgotten then.
@@ -107,8 +109,9 @@ class UcxPeers {
   PlaneUser* const user_;
   HostWire* const host_;
   TcpWire* const tcp_;
-  uint64_t tcp_ended_ = 0;   // TcpWire::ended() that was looked at
-  uint64_t ucx_losses_ = 0;  // UcxPlane::losses(), too
+  const std::string far_refused_;  // empty: they are not
+  uint64_t tcp_ended_ = 0;         // TcpWire::ended() that was looked at
+  uint64_t ucx_losses_ = 0;        // UcxPlane::losses(), too
   const std::function<void(const UcxOperation&)> on_sent_;
   const std::function<void()> on_death_;
   std::map<std::string, std::unique_ptr<UcxPeer>> peers_;

@@ -57,9 +57,9 @@ GroupEngine::GroupEngine(std::shared_ptr<LoadedModel> loaded, int ranks_max)
 }
 
 int GroupEngine::MaxPositions(int ranks) const {
-  const KvSpec& kv = loaded_->spec.kv;
-  return static_cast<int>(std::min<int64_t>(loaded_->config.max_positions,
-                                            kv.num_blocks * TokensPerBlock(KvLayout{ranks}, kv)));
+  const EngineSpec& spec = loaded_->spec;
+  return static_cast<int>(std::min<int64_t>(
+      loaded_->config.max_positions, spec.own_blocks() * TokensPerBlock(KvLayout{ranks}, spec.kv)));
 }
 
 absl::StatusOr<ShardLayout> GroupEngine::CheckPart(const GroupPart& part) const {

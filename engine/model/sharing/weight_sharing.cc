@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/host/process_watch.h"
+#include "engine/kv/kv_pages.h"
 #include "engine/model/load/packed_feed_forward.h"
 #include "engine/model/sharing/checkpoint_file.h"
 #include "scheduler/vocabulary/check.h"
@@ -362,31 +363,63 @@ SharingBytes WeightSharing::Bytes(int ranks) const {
   return CountSharing(shapes_, ranks, DefaultSlots(shapes_, ranks, options_.slot_bytes_max));
 }
 
+std::vector<int64_t> WeightSharing::Gains(const std::vector<FeedForwardWeights>& layers,
+                                          const ModelConfig& config, DType activation,
+                                          int ranks) const {
+  const SlotPlan plan = DefaultSlots(layers, ranks, options_.slot_bytes_max);
+  int64_t taken =
+      plan.slots * static_cast<int64_t>(DeviceBytes(static_cast<size_t>(plan.tile_bytes)));
+  if (options_.make_serving_ops) {
+    taken += ComputeCalls::BufferBytes({.ranks = ranks,
+                                        .rows_max = options_.call_rows_max,
+                                        .hidden = config.hidden_size,
+                                        .activation = activation},
+                                       config);
+  }
+  std::vector<int64_t> gains(static_cast<size_t>(ranks), -taken);
+  const WeightOwners owners{ranks};
+  for (size_t i = 0; i < layers.size(); ++i) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (owners.OwnerOf(static_cast<int>(i)) == rank) continue;
+      gains[static_cast<size_t>(rank)] += static_cast<int64_t>(BudgetBytes(layers[i]));
+    }
+  }
+  return gains;
+}
+
 int64_t WeightSharing::RoomFor(const std::vector<FeedForwardWeights>& layers,
                                const ModelConfig& config, DType activation) const {
   int64_t room = 0;
   for (int ranks = 2; ranks <= options_.ranks_max; ranks *= 2) {
-    const SlotPlan plan = DefaultSlots(layers, ranks, options_.slot_bytes_max);
-    const auto slot = static_cast<int64_t>(DeviceBytes(static_cast<size_t>(plan.tile_bytes)));
-    int64_t taken = plan.slots * slot;
-    if (options_.make_serving_ops) {
-      taken += ComputeCalls::BufferBytes({.ranks = ranks,
-                                          .rows_max = options_.call_rows_max,
-                                          .hidden = config.hidden_size,
-                                          .activation = activation},
-                                         config);
+    for (const int64_t gain : Gains(layers, config, activation, ranks)) {
+      room = std::max(room, -gain);
     }
-    std::vector<int64_t> freed(static_cast<size_t>(ranks));
-    const WeightOwners owners{ranks};
-    for (size_t i = 0; i < layers.size(); ++i) {
-      for (int rank = 0; rank < ranks; ++rank) {
-        if (owners.OwnerOf(static_cast<int>(i)) == rank) continue;
-        freed[static_cast<size_t>(rank)] += static_cast<int64_t>(BudgetBytes(layers[i]));
-      }
-    }
-    room = std::max(room, taken - *std::min_element(freed.begin(), freed.end()));
   }
   return room;
+}
+
+int64_t WeightSharing::ExtraBlocksFor(const std::vector<FeedForwardWeights>& layers,
+                                      const ModelConfig& config, DType activation,
+                                      const KvSpec& kv) const {
+  if (options_.kv_device == nullptr || options_.budget == nullptr) return 0;
+  int64_t most = 0;
+  for (int ranks = 2; ranks <= options_.ranks_max; ranks *= 2) {
+    for (const int64_t gain : Gains(layers, config, activation, ranks)) {
+      most = std::max(most, gain);
+    }
+  }
+  return std::min(KvBlocksIn(most, kv), INT32_MAX - kv.num_blocks);
+}
+
+BlockRange WeightSharing::TakeExtraKv() {
+  const std::lock_guard lock(steps_);
+  SKEIN_CHECK(shares_);
+  return parts_.extra_kv == nullptr ? BlockRange{} : parts_.extra_kv->Come();
+}
+
+absl::Status WeightSharing::GiveExtraKv(std::span<const BlockMove> moves) {
+  const std::lock_guard lock(steps_);
+  return parts_.extra_kv == nullptr ? absl::OkStatus() : parts_.extra_kv->Go(moves);
 }
 
 SharedFeedForward WeightSharing::FeedForward(RunState* state) const {

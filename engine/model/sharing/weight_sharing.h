@@ -9,12 +9,15 @@
 // Orders have an epoch, which grows at each rank: a late one is refused, one that comes twice
 // changes nothing. No order waits for another rank, but a rank that has left cannot be entered with
 // any more: the order to leave follows when all have entered. A rank that has left still keeps the
-// memory of the layers that it owns, so the order in which ranks leave does not matter; it serves no
-// calls any more.
+// memory of the layers that it owns, so the order in which ranks leave does not matter; it serves
+// no calls any more.
 //
 // The memory is the host's (Device::IsHost), and the weights must be this process's own
 // (ModelEngineOptions::weights_device): those where the checkpoint is mapped are shared by all
 // processes of the node anyway.
+//
+// What sharing frees may hold KV meanwhile (ExtraKv): TakeExtraKv after Enter, GiveExtraKv before
+// Leave.
 //
 // Steps of a group or of a ring's tensor-parallel ranks need whole layers: an engine that shares
 // refuses the former, and one that may share takes no part in the latter.
@@ -37,15 +40,18 @@
 #include "engine/device/device.h"
 #include "engine/device/memory_budget.h"
 #include "engine/host/rank_wire.h"
+#include "engine/kv/kv_spec.h"
 #include "engine/model/forward/forward.h"
 #include "engine/model/forward/run_state.h"
 #include "engine/model/layers/sliced_weights.h"
 #include "engine/model/layers/slot_weights.h"
 #include "engine/model/layers/weight_source.h"
 #include "engine/model/sharing/compute_calls.h"
+#include "engine/model/sharing/extra_kv.h"
 #include "engine/model/sharing/owners_reader.h"
 #include "engine/model/sharing/shared_feed_forward.h"
 #include "engine/model/sharing/weight_owners.h"
+#include "scheduler/vocabulary/block_range.h"
 
 namespace skein::engine {
 
@@ -71,6 +77,10 @@ struct SharingOptions {
   // A KV pool that fills the device leaves the room that sharing by so many ranks at most takes
   // beyond what it frees: nothing, unless the model has few layers. 0: it leaves none.
   int ranks_max = 0;
+  // The engine's device without `budget`, which outlives the engine: its KV is allocated there,
+  // with addresses for the blocks that sharing by so many ranks at most makes room for. Null: no
+  // block comes.
+  Device* kv_device = nullptr;
 };
 
 // What a rank tells the others. Plain values, which may travel.
@@ -115,6 +125,12 @@ class WeightSharing {
   // not give either).
   absl::Status Leave(uint64_t epoch);
 
+  // The KV blocks that what is free of the budget now has room for, which the owner may use from
+  // now on; none: {}. REQUIRES: it shares, and has not taken them.
+  BlockRange TakeExtraKv();
+  // Copies the KV of `moves`; none of the extra blocks may be used any more. The device's errors.
+  absl::Status GiveExtraKv(std::span<const BlockMove> moves);
+
   bool shares() const { return shares_; }
   SharedMode mode() const { return mode_; }
   // By shape, whether it shares or not. REQUIRES: an engine.
@@ -130,6 +146,11 @@ class WeightSharing {
   // SharingOptions::ranks_max. `layers`: of the whole model, by shape.
   int64_t RoomFor(const std::vector<FeedForwardWeights>& layers, const ModelConfig& config,
                   DType activation) const;
+  // The most KV blocks that sharing makes room for, where it is `kv_device` that has them. `kv`:
+  // with the own ones.
+  int64_t ExtraBlocksFor(const std::vector<FeedForwardWeights>& layers, const ModelConfig& config,
+                         DType activation, const KvSpec& kv) const;
+  const SharingOptions& options() const { return options_; }
 
   // What sharing changes of a loaded model.
   struct Parts {
@@ -139,7 +160,8 @@ class WeightSharing {
     std::vector<DeviceBuffer>* feed_forward = nullptr;  // by layer: their own memory
     std::unique_ptr<WeightSource>* source = nullptr;
     WeightSlices* slices = nullptr;
-    Device* device = nullptr;  // where the weights are; null: where the checkpoint is mapped
+    ExtraKv* extra_kv = nullptr;  // null: no block comes
+    Device* device = nullptr;     // where the weights are; null: where the checkpoint is mapped
     std::string model_dir;
     std::string model_hash;
   };
@@ -163,6 +185,9 @@ class WeightSharing {
   std::unique_ptr<FeedForwardReader> MakeReader() const;
   absl::Status ReadBack();
   void Use(std::unique_ptr<WeightSource> source);
+  // What sharing by `ranks` frees of the budget at each of them, less what it takes.
+  std::vector<int64_t> Gains(const std::vector<FeedForwardWeights>& layers,
+                             const ModelConfig& config, DType activation, int ranks) const;
   bool Owns(int layer) const { return owners_.OwnerOf(layer) == rank_; }
   LayerWeights& Layer(int layer) { return parts_.weights->layers[static_cast<size_t>(layer)]; }
 

@@ -95,6 +95,8 @@ class WeightSharingTest : public ::testing::Test {
     SharingOptions sharing = sharing_;
     sharing.make_serving_ops = [this] { return MakeOps(); };
     sharing.budget = rank.budget;
+    std::unique_ptr<Device> device = MakeCpuDevice();
+    if (kv_grows_) sharing.kv_device = device.get();
     rank.sharing = std::make_shared<WeightSharing>(sharing);
     ModelEngineOptions options;
     options.kv_fills_device = fills_device_;
@@ -104,8 +106,8 @@ class WeightSharingTest : public ::testing::Test {
     options.ring_segment_bytes = 3000;
     options.weights_device = MakeBudgetedDevice(MakeCpuDevice(), rank.budget);
     options.sharing = rank.sharing;
-    auto engine =
-        MakeModelEngine(dir_, MakeOps(), MakeBudgetedDevice(MakeCpuDevice(), rank.budget), options);
+    auto engine = MakeModelEngine(dir_, MakeOps(),
+                                  MakeBudgetedDevice(std::move(device), rank.budget), options);
     EXPECT_TRUE(engine.ok()) << engine.status();
     rank.engine = *std::move(engine);
     rank.free_before = rank.budget->Use().free_bytes;
@@ -180,6 +182,7 @@ class WeightSharingTest : public ::testing::Test {
   std::string dir_;
   bool reproducible_ = true;
   bool fills_device_ = false;  // no byte is left for buffers of calls
+  bool kv_grows_ = false;      // by what sharing frees
   SharingOptions sharing_;
   uint64_t epoch_ = 0;
   std::vector<Rank> ranks_;
@@ -276,6 +279,61 @@ TEST_F(WeightSharingTest, WhatIsFreedIsWhatWasCounted) {
   LeaveAll();
   ExpectAll(expected);
   for (const Rank& rank : ranks_) EXPECT_EQ(rank.budget->Use().free_bytes, rank.free_before);
+}
+
+std::vector<float> LogitsOf(Engine& engine, const std::vector<int32_t>& tokens, int64_t position,
+                            const std::vector<int32_t>& table) {
+  SequenceStep step;
+  step.tokens = tokens;
+  step.position = position;
+  step.block_table = table;
+  step.want_logits = true;
+  std::vector<SequenceResult> results;
+  const absl::Status status = engine.Step({&step, 1}, nullptr, &results);
+  EXPECT_TRUE(status.ok() && results[0].status.ok()) << status << results[0].status;
+  return results[0].logits;
+}
+
+// KV that is computed in the blocks which sharing frees goes on in own ones, bit for bit.
+TEST_F(WeightSharingTest, WhatIsFreedHoldsKvUntilTheWeightsAreBack) {
+  sharing_.call_rows_max = 4;
+  sharing_.ranks_max = 2;
+  fills_device_ = kv_grows_ = true;
+  MakeRanks(2);
+  Engine& engine = *ranks_[0].engine;
+  WeightSharing& sharing = *ranks_[0].sharing;
+  const EngineSpec& spec = engine.Spec();
+  const std::vector<Outputs> outputs = Expected();
+  std::vector<int32_t> prompt(30);
+  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(i * 7 % 90);
+  std::vector<int32_t> own, extra;
+  for (int32_t i = 0; i < 8; ++i) own.push_back(3 * i + 1);
+  const std::vector<float> first = LogitsOf(engine, prompt, 0, own);
+  const std::vector<float> next = LogitsOf(engine, {5}, 30, own);
+  for (int round = 0; round < 3; ++round) {
+    EnterAll(round == 1 ? SharedMode::kCompute : SharedMode::kWeights);
+    const BlockRange come = sharing.TakeExtraKv();
+    EXPECT_EQ(come.first.value, spec.own_blocks());
+    ASSERT_GE(come.count, 8);
+    ASSERT_LE(come.count, spec.extra_blocks);
+    EXPECT_LT(ranks_[0].budget->Use().free_bytes,
+              static_cast<size_t>(spec.kv.num_layers) * 2 * kDevicePageBytes)
+        << "all of it holds KV";
+    extra.clear();
+    std::vector<BlockMove> moves;
+    for (int32_t i = 0; i < 8; ++i) {
+      extra.push_back(come.first.value + static_cast<int32_t>(come.count) - 1 - i);
+      moves.push_back({{extra.back()}, {2 * i}});
+    }
+    EXPECT_EQ(LogitsOf(engine, prompt, 0, extra), first);
+    EXPECT_EQ(LogitsOf(engine, {5}, 30, extra), next);
+    EXPECT_EQ(sharing.GiveExtraKv(moves), absl::OkStatus());
+    LeaveAll();
+    for (size_t i = 0; i < moves.size(); ++i) own[i] = moves[i].to.value;
+    EXPECT_EQ(LogitsOf(engine, {5}, 30, own), next);
+    EXPECT_EQ(ranks_[0].budget->Use().free_bytes, ranks_[0].free_before);
+  }
+  ExpectAll(outputs);
 }
 
 TEST_F(WeightSharingTest, BytesReadAreThoseOfEachStepAndOwner) {

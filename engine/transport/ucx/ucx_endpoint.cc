@@ -165,6 +165,10 @@ absl::StatusOr<std::unique_ptr<Endpoint>> UcxEndpoints::Open(const std::string& 
     }
     if (endpoint->near) return endpoint;
   }
+  if (!far_refused_.empty()) {
+    processes_.Remove(endpoint.get());
+    return absl::FailedPreconditionError(far_refused_);
+  }
   if (host_ == nullptr) endpoint->why_far = "this process uses no shared memory";
   endpoint->why_no_fabric = WhyNoFabric(plane_->fabric(), address->fabric);
   absl::Status status;

@@ -206,13 +206,15 @@ void SendPut(Endpoint* endpoint, const PutMessage& put, WireTicket* ticket);
 class UcxEndpoints {
  public:
   // All outlive this; what is null of `host` and `tcp` is not used. Where UCX has a fabric it comes
-  // before tcp.
-  UcxEndpoints(UcxPlane* plane, PlaneUser* user, HostWire* host, TcpWire* tcp)
-      : plane_(plane), user_(user), host_(host), tcp_(tcp) {}
+  // before tcp. `far_refused`: UcxOptions::far_refused.
+  UcxEndpoints(UcxPlane* plane, PlaneUser* user, HostWire* host, TcpWire* tcp,
+               std::string far_refused = "")
+      : plane_(plane), user_(user), host_(host), tcp_(tcp), far_refused_(std::move(far_refused)) {}
 
   // A ring to a process of this host that is visible from here; else tcp; UCX where both sides
   // have a fabric, or one has no tcp. `address` comes from SealAddress. RESOURCE_EXHAUSTED: this
-  // process has no descriptors or no memory left at the moment.
+  // process has no descriptors or no memory left at the moment. FAILED_PRECONDITION: another host,
+  // and these are refused.
   absl::StatusOr<std::unique_ptr<Endpoint>> Open(const std::string& address);
 
   // Bounded: nothing is asked of the peer, and all tickets end, with an error where something of
@@ -259,6 +261,7 @@ class UcxEndpoints {
   PlaneUser* const user_;
   HostWire* const host_;
   TcpWire* const tcp_;
+  const std::string far_refused_;  // empty: they are not
   uint64_t tcp_ended_ = 0;         // TcpWire::ended() that was looked at
   uint64_t ucx_losses_ = 0;        // UcxPlane::losses(), too
   std::vector<Endpoint*> far_;     // that have a socket

@@ -124,6 +124,19 @@ TEST_F(UcxTransport, TheDeathOfWhoCannotBeReachedIsNobodysBusiness) {
   ExpectPutArrives(reached.get());
 }
 
+// A process that cannot be reached through memory stands for one of another host.
+TEST(UcxTransportPeers, OfOtherHostsAreRefusedByNameIfTheOptionsSaySo) {
+  UcxOptions options = TestingOptions("self,shm");
+  options.far_refused = "--require-encryption: why";
+  const auto source = MakeUcxTransport(options).value();
+  const auto other = SpawnProcessTarget("self,tcp");
+  const absl::Status refused = source->Connect(other->Describe()).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_NE(refused.message().find("--require-encryption: why"), std::string::npos) << refused;
+  const auto here = SpawnProcessTarget("self,shm");
+  EXPECT_TRUE(source->Connect(here->Describe()).ok()) << "through memory";
+}
+
 TEST_F(UcxTransport, ALackOfDescriptorsPasses) {
   const auto first = SpawnProcessTarget("self,shm"), second = SpawnProcessTarget("self,shm");
   const std::string description = second->Describe();

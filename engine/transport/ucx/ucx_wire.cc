@@ -107,7 +107,7 @@ UcxWire::UcxWire(UcxParts parts, std::shared_ptr<CopyStream> copies, size_t sour
       tcp_(std::move(parts.tcp)),
       address_(parts.address),
       events_fd_(epoll_create1(EPOLL_CLOEXEC)),
-      opener_(plane_.get(), this, host_.get(), tcp_.get()),
+      opener_(plane_.get(), this, host_.get(), tcp_.get(), std::move(parts.far_refused)),
       inbox_(copies == nullptr
                  ? nullptr
                  : std::make_unique<DeviceInbox>(std::move(copies), kMessageBytesMax)),

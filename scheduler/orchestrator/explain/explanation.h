@@ -113,6 +113,11 @@ struct PlanExplanation {
   uint64_t switches_left_out = 0;  // earlier ones
   uint32_t preemptions = 0;        // that the decode instance has told
   std::string lost;                // why it was given up, if it was
+  // For traces. From the request's submission; -1: that never was.
+  TimeUs waiting_us = -1;  // it began to wait for decode room
+  TimeUs placed_us = -1;   // the decode instance took the blocks
+  TimeUs lost_us = -1;     // it was given up
+  uint32_t refusals = 0;   // by decode instances that were to take it
 };
 
 // Writes what only those who ask need: the texts of the alternatives, and TellMeanings.

@@ -81,6 +81,18 @@ void ExplanationLog::NoteTimes(Request* request) const {
   if (plan.lost.empty()) switches_.Tell(decided_us, &plan);
 }
 
+Explanation ExplanationLog::AtEnd(const Request& request, const std::string& why,
+                                  TimeUs now) const {
+  Explanation explanation = request.explanation;
+  explanation.state = why;
+  explanation.ended_us = now - request.submitted_us;
+  if (request.router_end.has_value()) {
+    scheduler::TakeRouterEnd(*request.router_end, &explanation);
+  }
+  for (PlanExplanation& plan : explanation.plans) TellMeanings(&plan);
+  return explanation;
+}
+
 void ExplanationLog::End(Request* request, const std::string& why, TimeUs now,
                          AwaitedReports reports) {
   alive_.Remove(request->explanation, request->number);

@@ -42,6 +42,8 @@ class ExplanationLog {
   // The latest plan of it is given up, or the request ends: the times of its chunks, and the
   // switches of its decode instance's group, are kept. A plan that was given up keeps its switches.
   void NoteTimes(Request* request) const;
+  // As it will be kept when it ends now, with this text as its state.
+  Explanation AtEnd(const Request& request, const std::string& why, TimeUs now) const;
   // It ends now, with this text as its state: its explanation is moved out of it.
   void End(Request* request, const std::string& why, TimeUs now, AwaitedReports reports);
   // The explanation of a request that has ended; null if it is not kept any more.

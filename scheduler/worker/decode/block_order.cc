@@ -34,6 +34,11 @@ std::optional<RequestId> BlockOrder::VictimFor(RequestId id) const {
   return last.id;
 }
 
+std::optional<RequestId> BlockOrder::LastRunning() const {
+  if (running_.empty()) return std::nullopt;
+  return running_.rbegin()->id;
+}
+
 void BlockOrder::Preempt(RequestId id) {
   const Rank& rank = ranks_.at(id);
   SKEIN_CHECK(running_.erase(rank) == 1);

@@ -55,6 +55,8 @@ class BlockOrder {
   void Preempt(RequestId id);
   // The sequence that gives its blocks up for this one; empty: none behind it has any.
   std::optional<RequestId> VictimFor(RequestId id) const;
+  // The running sequence behind all others.
+  std::optional<RequestId> LastRunning() const;
   void Resume(RequestId id);  // REQUIRES: it is preempted
   bool Wants(RequestId id) const {
     const auto rank = ranks_.find(id);

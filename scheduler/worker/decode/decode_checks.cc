@@ -40,7 +40,7 @@ TimeUs DecodeCore::Impl::NextDeadline() const {
   const TimeUs listened = std::min(sequences_.NextAttachEnd(), kv_in_.NextDeadline());
   TimeUs next = std::min({membership_.NextDeadline(), clock_.listening.NextTick(listened),
                           orders_.NextDeadline(), opening_.NextDeadline(), group_.NextTick(),
-                          shared_.NextTick(),
+                          shared_.NextTick(), extra_.NextDeadline(),
                           steps_.engine().NextDeadline(/*may_probe=*/!membership_.leaving())});
   if (!Empty() && clock_.now < drain_end_us_) next = std::min(next, drain_end_us_);
   const bool may_ask = membership_.connected() && steps_.engine().ok();

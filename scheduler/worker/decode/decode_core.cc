@@ -102,6 +102,11 @@ DecodeCore::Impl::Impl(const DecodeConfig& config)
               orders_.EndSharers(id);
               group_.Dismiss(id, clock_.now);
             }),
+      extra_(config.group.extra_wait_us, {.clock = &clock_,
+                                          .kv_in = &kv_in_,
+                                          .sequences = &sequences_,
+                                          .running = &running_,
+                                          .ends = &ends_}),
       orders_(config.request_deadline_us, {.clock = &clock_,
                                            .kv_in = &kv_in_,
                                            .sequences = &sequences_,
@@ -255,6 +260,7 @@ void DecodeCore::Impl::RunTimers() {
   kv_in_.RunTimers(clock_.listening.elapsed());
   group_.Tick(clock_.now);
   shared_.Tick(clock_.now);
+  extra_.RunTimers();
   TakeOutcomes();
   if (kv_in_.TakeFreed()) membership_.ReportSoon();
 }

@@ -98,6 +98,7 @@ struct GroupConfig {
   TimeUs own_pause_us = kOwnPauseUs;                           // likewise
   // SharingEngine::CanShare of this instance's engine.
   absl::Status can_share = absl::UnimplementedError("engine: it cannot share its weights");
+  TimeUs extra_wait_us = 2 * kSecondUs;  // of ExtraBlocks
 };
 
 struct DecodeConfig {

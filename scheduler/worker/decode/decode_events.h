@@ -76,6 +76,6 @@ using DecodeEffect =
                  EmitToken, EndStream, AskToMove, RunStep, ReleaseSequence, CallRegister,
                  CallReport, CallUnregister, CloseStream, EngineFailed, Drained, OpenFeed,
                  CloseFeed, SendOnFeed, TellFormation, TellMode, CallSharing, StreamGap,
-                 DecodeBegan>;
+                 DecodeBegan, SequenceNote>;
 
 }  // namespace skein::scheduler

@@ -40,13 +40,16 @@ void DecodeCore::Impl::On(const EndFormation& event) {
 
 void DecodeCore::Impl::On(const SharingDone& event) {
   const absl::Status status = shared_.Done(event, clock_.now);
+  const bool enters = event.extra.count > 0 && shared_.mode().has_value() && !shared_.LeaveDue();
+  if (enters) extra_.Come(event.extra);
   if (!status.ok() && steps_.engine().ok()) LeaveWithFailedEngine(steps_.Fail(status));
 }
 
 // The engine enters, changes its mode or leaves between two steps.
 bool DecodeCore::Impl::PausesForSharing() {
-  if (!shared_.WantsPause()) return false;
-  if (steps_.MayLaunch()) shared_.AtPause(clock_.now);
+  if (!shared_.WantsPause() || (shared_.LeaveDue() && !extra_.MayGo())) return false;
+  if (!steps_.MayLaunch()) return true;
+  shared_.LeaveDue() ? shared_.AtPause(clock_.now, extra_.Go()) : shared_.AtPause(clock_.now);
   return true;
 }
 

@@ -8,6 +8,7 @@
 //   GroupRequests     requests that the bound group computes from their first token on
 //   BoundGroup        the formation of its group; steps that it runs with others
 //   SharedPart        likewise, where the group shares its weights and each runs its own steps
+//   ExtraBlocks       the blocks that it has in addition meanwhile
 //   DecodeEnds        how requests end
 //   StreamGaps        the pauses that streams see when the formation changes
 //   StreamMoves       in a drain: the streams whose routers are asked to move them
@@ -30,6 +31,7 @@
 #include "scheduler/worker/decode/decode_orders.h"
 #include "scheduler/worker/decode/decode_sequences.h"
 #include "scheduler/worker/decode/expected_streams.h"
+#include "scheduler/worker/decode/extra_blocks.h"
 #include "scheduler/worker/decode/group_requests.h"
 #include "scheduler/worker/decode/prompt_sharing.h"
 #include "scheduler/worker/decode/running_batch.h"
@@ -167,6 +169,7 @@ class DecodeCore::Impl {
   std::vector<FormationOver> overs_;  // not taken back yet
   uint64_t hello_epoch_ = 0;          // of formations, that the latest hello told; 0: none
   DecodeEnds ends_;
+  ExtraBlocks extra_;
   DecodeOrders orders_;
   TransferOpening opening_;
   PromptSharing sharing_;

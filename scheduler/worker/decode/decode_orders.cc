@@ -13,6 +13,7 @@ using Phase = DecodeSequence::Phase;
 void DecodeOrders::On(const AnnounceCalled& event) {
   const AnnounceRequest& request = event.request;
   const RequestId id = request.spec->id;
+  Excuse(request);
   parts_.ends->Touch(id);
   const DecodeSequence* known = parts_.sequences->Find(id, request.epoch);
   if (known != nullptr && known->phase == Phase::kReceiving) {
@@ -27,6 +28,11 @@ void DecodeOrders::On(const AnnounceCalled& event) {
   parts_.membership->Holds({.id = id, .epoch = request.epoch, .opened = false});
   if (request.prompt_of.has_value()) return AwaitPrompt(id, *request.prompt_of);
   TakeEarlyAborts(request);
+}
+
+void DecodeOrders::Excuse(const AnnounceRequest& request) {
+  if (excused_.size() + request.excused.size() > kExcusedMax) excused_.clear();
+  excused_.insert(request.excused.begin(), request.excused.end());
 }
 
 // Of the writers that it names.
@@ -151,6 +157,7 @@ bool DecodeOrders::IsStray(const AbortRequest& abort) const {
 void DecodeOrders::On(const AbortCalled& event) {
   const AbortRequest& abort = event.request;
   if (!parts_.membership->CheckEpoch(abort.epoch).ok() || IsStray(abort)) return;
+  if (abort.unpermitted && !IsExcused(abort.incarnation)) return;
   parts_.kv_in->WriterStopped(abort.id, abort.epoch, abort.prefill, parts_.clock->Listening());
   parts_.ends->Touch(abort.id);
   if (DecodeSequence* sequence = parts_.sequences->Find(abort.id, abort.epoch)) {

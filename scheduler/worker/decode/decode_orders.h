@@ -79,16 +79,24 @@ class DecodeOrders {
     return early_aborts_.Has(id, epoch, writer);
   }
 
+  // A writer of an older build, which shows no permit. The permissions of transfers are the shell's
+  // otherwise (OpenTransferRequest::unpermitted).
+  bool IsExcused(Incarnation writer) const { return excused_.count(writer) > 0; }
+
   // Why a message about a sequence comes too late.
   KvIn::Gone WhyGone(RequestId id, Epoch epoch) const;
   TimeUs NextDeadline() const { return announced_.NextDeadline(); }
   absl::Status CheckInvariants() const;
 
  private:
+  // Beyond it, the processes are forgotten, and those that still live are announced again.
+  static constexpr size_t kExcusedMax = 4096;
+
   void CancelUnclaimed(const CancelRequest& cancel);
   bool MayAnnounce(const AnnounceRequest& request);
   void AwaitPrompt(RequestId id, RequestId from);
   void TakeEarlyAborts(const AnnounceRequest& request);
+  void Excuse(const AnnounceRequest& request);
   void Withdraw(RequestId id, Epoch epoch);
   bool IsStray(const AbortRequest& abort) const;
 
@@ -96,6 +104,7 @@ class DecodeOrders {
   const Parts parts_;
   Announcements announced_;
   EarlyAborts early_aborts_;
+  std::set<Incarnation> excused_;  // processes, at most kExcusedMax
 };
 
 }  // namespace skein::scheduler

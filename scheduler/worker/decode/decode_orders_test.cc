@@ -88,6 +88,23 @@ TEST_F(DecodeOrdersTest, AnAbortCountsFromAWriterOfThePlanOnly) {
   EXPECT_TRUE(absl::IsInternal(Ended().at(1).status));
 }
 
+TEST_F(DecodeOrdersTest, AnAbortWithoutAPermitCountsFromAnExcusedWriterOnly) {
+  Announce(Spec(1));
+  const AbortRequest abort = {.id = kOne,
+                              .epoch = kEpoch,
+                              .reason = absl::InternalError("x"),
+                              .prefill = {1},
+                              .incarnation = kWriter,
+                              .unpermitted = true};
+  orders_.On(AbortCalled{abort});
+  EXPECT_NE(orders_.Find(kOne), nullptr) << "whoever knows the ids could have sent it";
+  AnnounceCalled older = Announcement(Spec(1));
+  older.request.excused = {kWriter};
+  orders_.On(older);
+  orders_.On(AbortCalled{abort});
+  EXPECT_EQ(orders_.Find(kOne), nullptr);
+}
+
 // They arrive on different connections.
 TEST_F(DecodeOrdersTest, AnAbortThatOvertakesTheAnnouncementCountsWhenThatNamesItsWriter) {
   orders_.On(AbortCalled{{kOne, kEpoch, absl::InternalError("x"), {1}, kWriter}});

@@ -48,6 +48,7 @@ DecodeSequence* DecodeSequences::Find(RequestId id, Epoch epoch) {
 void DecodeSequences::Run(DecodeSequence& sequence, std::string prompt_logprobs,
                           const std::optional<PrefillTimes>& times) {
   SetPhase(sequence, Phase::kRunning);
+  Note(sequence, SequenceNote::What::kReady);
   sequence.committed = true;
   sequence.prompt_logprobs = std::move(prompt_logprobs);
   sequence.times = times;
@@ -74,22 +75,26 @@ std::optional<FinishReason> DecodeSequences::AddToken(DecodeSequence& sequence, 
 void DecodeSequences::Preempt(DecodeSequence& sequence) {
   SetPhase(sequence, Phase::kPreempted);
   ++sequence.preemptions;
+  Note(sequence, SequenceNote::What::kPreempted);
 }
 
 void DecodeSequences::Resume(DecodeSequence& sequence) {
   SKEIN_CHECK(sequence.phase == Phase::kPreempted);
   SetPhase(sequence, Phase::kRunning);
+  Note(sequence, SequenceNote::What::kResumed);
 }
 
 void DecodeSequences::Bind(DecodeSequence& sequence) {
   SKEIN_CHECK(sequence.phase < Phase::kBound);
   sequence.committed = true;
   SetPhase(sequence, Phase::kBound);
+  Note(sequence, SequenceNote::What::kEnteredGroup);
 }
 
 void DecodeSequences::Unbind(DecodeSequence& sequence) {
   SKEIN_CHECK(sequence.phase == Phase::kBound);
   SetPhase(sequence, Phase::kPreempted);
+  Note(sequence, SequenceNote::What::kLeftGroup);
 }
 
 void DecodeSequences::End(DecodeSequence& sequence, FinishReason reason,
@@ -164,6 +169,11 @@ void DecodeSequences::Flush(DecodeSequence& sequence) {
                   .engine_failed = sequence.engine_failed});
   sequence.stream = Stream::kClosed;
   calls_.erase(sequence.call);
+}
+
+void DecodeSequences::Note(const DecodeSequence& sequence, SequenceNote::What what) {
+  if (sequence.spec->traceparent.empty()) return;
+  emit_(SequenceNote{sequence.id(), sequence.epoch, what, sequence.KnownTokens()});
 }
 
 void DecodeSequences::SetPhase(DecodeSequence& sequence, Phase phase) {

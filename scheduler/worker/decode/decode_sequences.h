@@ -136,6 +136,7 @@ class DecodeSequences {
 
  private:
   void Flush(DecodeSequence& sequence);  // what the attached stream has not got yet
+  void Note(const DecodeSequence& sequence, SequenceNote::What what);  // if it is traced
   void SetPhase(DecodeSequence& sequence, Phase phase);
 
   const std::function<void(TokenEffect)> emit_;

@@ -71,6 +71,33 @@ TEST_F(DecodeSequencesTest, AStopTokenIsCountedAndNotEmitted) {
   EXPECT_EQ(Ends().at(0).output_tokens, 2);
 }
 
+TEST_F(DecodeSequencesTest, OnlyTracedOnesAreNoted) {
+  auto spec = testing::Spec(1);
+  spec->traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  DecodeSequence& traced = sequences_.Add(spec, kEpoch, 0, kAttachUntilUs);
+  sequences_.Run(traced, "", std::nullopt);
+  sequences_.AddToken(traced, 40, "");
+  DecodeSequence& other = AddRunning(2);
+  for (DecodeSequence* sequence : {&traced, &other}) {
+    sequences_.Preempt(*sequence);
+    sequences_.Resume(*sequence);
+    sequences_.Preempt(*sequence);
+    sequences_.Bind(*sequence);
+    sequences_.Unbind(*sequence);
+  }
+  using What = SequenceNote::What;
+  const std::vector<What> expected = {What::kReady,     What::kPreempted,    What::kResumed,
+                                      What::kPreempted, What::kEnteredGroup, What::kLeftGroup};
+  std::vector<What> noted;
+  for (const SequenceNote& note : Of<SequenceNote>(effects_)) {
+    EXPECT_EQ(note.id, traced.id());
+    EXPECT_EQ(note.epoch, kEpoch);
+    EXPECT_EQ(note.tokens, note.what == What::kReady ? 6 : 7);
+    noted.push_back(note.what);
+  }
+  EXPECT_EQ(noted, expected);
+}
+
 TEST_F(DecodeSequencesTest, ARouterThatComesLateGetsTheEndToo) {
   DecodeSequence& sequence = AddRunning(1);
   sequences_.AddToken(sequence, 40, "a");

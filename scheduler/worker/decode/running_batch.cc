@@ -148,6 +148,19 @@ void RunningBatch::Preempt(DecodeSequence& sequence) {
   parts_.membership->ReportSoon();
 }
 
+std::vector<BlockMove> RunningBatch::LeaveGoing() {
+  SKEIN_CHECK(!InFlight());
+  KvIn::Going going = parts_.kv_in->LookAtGoing();
+  for (const RequestId id : going.stuck) Preempt(parts_.sequences->at(id));
+  while (going.movable > parts_.kv_in->blocks().free) {
+    const std::optional<RequestId> last = order_.LastRunning();
+    SKEIN_CHECK_MSG(last.has_value(), "whole KV is of sequences that run");
+    Preempt(parts_.sequences->at(*last));
+    going = parts_.kv_in->LookAtGoing();
+  }
+  return parts_.kv_in->MoveGoing();
+}
+
 void RunningBatch::ResumePreempted() {
   while (const std::optional<RequestId> id = order_.FirstPreempted()) {
     DecodeSequence& sequence = parts_.sequences->at(*id);

@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/batch/batch_scheduler.h"
+#include "scheduler/vocabulary/block_range.h"
 #include "scheduler/worker/decode/block_order.h"
 #include "scheduler/worker/decode/decode_clock.h"
 #include "scheduler/worker/decode/decode_sequences.h"
@@ -51,6 +52,9 @@ class RunningBatch {
   std::vector<RequestId> Running() const { return order_.Running(); }  // in order of seniority
   // It gives its blocks up, and waits for room to resume. REQUIRES: it runs, in no step in flight.
   void Preempt(DecodeSequence& sequence);
+  // Moves all out of the blocks that go (KvIn::MoveGoing), and preempts those that cannot be moved,
+  // and the last in order while there are too few own blocks. REQUIRES: no step is in flight.
+  std::vector<BlockMove> LeaveGoing();
   // It waits for room to resume. REQUIRES: its phase is kPreempted, it is not here.
   void AddPreempted(const DecodeSequence& sequence);
 

@@ -59,6 +59,21 @@ struct AskToMove {
   CallId call;
 };
 
-using TokenEffect = std::variant<EmitToken, EndStream>;
+// What became of a sequence whose request is traced (RequestSpec::traceparent). For people.
+struct SequenceNote {
+  enum class What {
+    kReady,         // its KV is whole
+    kPreempted,     // it gave its blocks back
+    kResumed,       // it has blocks again; its `tokens` so far are computed anew
+    kEnteredGroup,  // the bound group runs it from here on
+    kLeftGroup,     // that is over; it is preempted again
+  };
+  RequestId id;
+  Epoch epoch;
+  What what = What::kPreempted;
+  int64_t tokens = 0;  // of prompt and output, so far
+};
+
+using TokenEffect = std::variant<EmitToken, EndStream, SequenceNote>;
 
 }  // namespace skein::scheduler

@@ -18,6 +18,12 @@ absl::Status NotNamed(InstanceId writer) {
                    " is not among the writers that the orchestrator announced"));
 }
 
+absl::Status NotPermitted(InstanceId writer) {
+  return absl::PermissionDeniedError(
+      absl::StrCat("permit: is missing; prefill_instance ", writer.value,
+                   " must show the one that the orchestrator signed for it"));
+}
+
 }  // namespace
 
 // ---- calls ----
@@ -31,6 +37,7 @@ void TransferOpening::Open(const OpenTransferCalled& call, TimeUs until_us) {
   const bool named = sequence->phase != Phase::kReceiving ||
                      parts_.kv_in->IsNamed(request.id, request.incarnation);
   if (!named) return HoldOrRefuse(call, until_us, NotNamed(request.prefill));
+  if (!IsPermitted(request)) return Refuse(call, NotPermitted(request.prefill));
   parts_.kv_in->On(call, parts_.clock->Listening());
 }
 
@@ -49,6 +56,7 @@ void TransferOpening::OpenAnnounced(const OpenTransferCalled& call, TimeUs until
   if (announced->writers.count(request.incarnation) == 0) {
     return HoldOrRefuse(call, until_us, NotNamed(request.prefill));
   }
+  if (!IsPermitted(request)) return Refuse(call, NotPermitted(request.prefill));
   if (parts_.kv_in->Has(request.id)) {
     return HoldOrRefuse(call, until_us,
                         absl::UnavailableError("an older epoch of the request is still here"));
@@ -58,6 +66,10 @@ void TransferOpening::OpenAnnounced(const OpenTransferCalled& call, TimeUs until
   if (for_group && absl::IsUnavailable(taken)) return HoldOrRefuse(call, until_us, taken);
   if (!taken.ok()) return Refuse(call, taken);
   parts_.kv_in->On(call, parts_.clock->Listening());
+}
+
+bool TransferOpening::IsPermitted(const OpenTransferRequest& request) const {
+  return !request.unpermitted || parts_.orders->IsExcused(request.incarnation);
 }
 
 void TransferOpening::Refuse(const OpenTransferCalled& call, const absl::Status& status) {
@@ -95,7 +107,7 @@ absl::Status TransferOpening::CheckTokens(const RequestSpec& spec) const {
 
 absl::Status TransferOpening::FitsAlone(const RequestSpec& spec) const {
   const int64_t tokens = PromptTokens(spec) + spec.max_tokens;
-  const int64_t total = parts_.kv_in->blocks().total;
+  const int64_t total = parts_.kv_in->own_blocks();  // extra ones may go before it has ended
   if (parts_.kv_in->BlocksFor(tokens) <= total) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "prompt + max_tokens: ", tokens, " tokens exceed the KV cache of this instance, ",

@@ -87,6 +87,7 @@ class TransferOpening {
  private:
   void Open(const OpenTransferCalled& call, TimeUs until_us);
   void OpenAnnounced(const OpenTransferCalled& call, TimeUs until_us);
+  bool IsPermitted(const OpenTransferRequest& request) const;
   void Refuse(const OpenTransferCalled& call, const absl::Status& status);
   void HoldOrRefuse(const OpenTransferCalled& call, TimeUs until_us, const absl::Status& status);
   absl::Status CheckTokens(const RequestSpec& spec) const;

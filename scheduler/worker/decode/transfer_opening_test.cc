@@ -64,6 +64,27 @@ TEST_F(TransferOpeningTest, ItDoesNotWaitForever) {
   EXPECT_TRUE(absl::IsUnavailable(Answer()));
 }
 
+// Of a thief who knows the request's id and its writer's process.
+TEST_F(TransferOpeningTest, ACallWithoutAPermitIsRefusedUnlessItsWriterIsExcused) {
+  const auto call = [this] {
+    opening_.On(OpenTransferCalled{{30},
+                                   {.id = kOne,
+                                    .epoch = kEpoch,
+                                    .prefill = {1},
+                                    .incarnation = kWriter,
+                                    .shape = membership_.identity().shape,
+                                    .unpermitted = true}});
+    return Of<AnswerOpenTransfer>(effects_).back().reply.status;
+  };
+  Announce(Spec(1));
+  EXPECT_TRUE(absl::IsPermissionDenied(call()));
+  EXPECT_EQ(kv_in_.blocks().held, 0);
+  AnnounceCalled older = Announcement(Spec(1));
+  older.request.excused = {kWriter};
+  orders_.On(older);
+  EXPECT_TRUE(call().ok()) << "a prefill-worker of an older build";
+}
+
 TEST_F(TransferOpeningTest, AWriterThatIsNotNamedWaitsToBeNamed) {
   Announce(Spec(1));
   EXPECT_TRUE(absl::IsUnknown(Open(1, kEpoch, {99})));

@@ -79,7 +79,7 @@ void BoundGroup::Bind(TimeUs now) {
   lead_.emplace(order.epoch,
                 GroupPlannerConfig{.ranks = order.size,
                                    .tokens_per_block = tokens_per_block,
-                                   .total_blocks = pool_->Counts().total,
+                                   .total_blocks = pool_->own(),
                                    .batch = config_.batch,
                                    .full_tp = {1, order.size},
                                    .base = {order.size / shift.tp, shift.tp},
@@ -231,7 +231,7 @@ void BoundGroup::AddHandedOver(FormationOver* over) const {
 
 absl::Status BoundGroup::CheckFits(const RequestSpec& spec) const {
   return CheckOffer(
-      spec, pool_->Counts().total,
+      spec, pool_->own(),
       TokensPerBlock(KvLayout{held_.order().size}, config_.kv_heads, config_.block_tokens));
 }
 

@@ -88,8 +88,8 @@ void SharedPart::End(const EndFormation& order, TimeUs now) {
   Entered() ? Leave(order.why, order.how, now) : Drop(order.why);
 }
 
-// Nothing of this instance needs the blocks of others' weights yet, so both ways leave at the next
-// pause: the engine is told which one it was.
+// Both ways leave at the next pause that the owner of the batch gives: the engine is told which one
+// it was.
 void SharedPart::Leave(const absl::Status& why, Switch how, TimeUs now) {
   if (phase_ == Phase::kLeaving) return;
   leave_why_ = why;
@@ -115,7 +115,7 @@ void SharedPart::Fail(const absl::Status& why) {
 
 // ---- the engine ----
 
-void SharedPart::AtPause(TimeUs now) {
+void SharedPart::AtPause(TimeUs now, std::vector<BlockMove> moves) {
   if (pause_ != Pause::kNone) return;
   SKEIN_CHECK(PauseDue());
   pause_call_ = NextCall();
@@ -125,7 +125,7 @@ void SharedPart::AtPause(TimeUs now) {
     emit_(CallSharing{EnterShared{pause_call_, order_.epoch, *order_.shared}});
   } else if (phase_ == Phase::kLeaving) {
     pause_ = Pause::kLeave;
-    emit_(CallSharing{LeaveShared{pause_call_, order_.epoch, how_}});
+    emit_(CallSharing{LeaveShared{pause_call_, order_.epoch, how_, std::move(moves)}});
   } else {
     set_due_ = false;
     setting_ = turn_;

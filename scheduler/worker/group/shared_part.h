@@ -4,7 +4,9 @@
 // own batch all the time; steps only wait while the engine enters, changes its mode or leaves.
 //
 // Between steps. What changes how the next step computes begins only while no step runs: the owner
-// launches nothing while WantsPause(), and calls AtPause() when the engine is idle.
+// launches nothing while WantsPause(), and calls AtPause() when the engine is idle. Before it
+// leaves, blocks may have to be emptied, which takes steps: the owner calls AtPause when that is
+// done.
 //
 // Sans-io: effects by `emit`, inside the call that has them. One thread. Each call costs O(1).
 //
@@ -20,11 +22,13 @@
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "scheduler/base/formation_messages.h"
 #include "scheduler/base/shared_mode.h"
 #include "scheduler/base/time.h"
+#include "scheduler/vocabulary/block_range.h"
 #include "scheduler/worker/group/bound_effects.h"
 #include "scheduler/worker/group/sharing_engine.h"
 
@@ -69,8 +73,10 @@ class SharedPart {
   // Not OK: of LeaveShared, answered by an error: the engine has failed.
   absl::Status Done(const SharingDone& done, TimeUs now);
   bool WantsPause() const { return pause_ != Pause::kNone || PauseDue(); }
-  // No step runs. REQUIRES: WantsPause().
-  void AtPause(TimeUs now);
+  // The engine is to leave, and was not told to yet.
+  bool LeaveDue() const { return phase_ == Phase::kLeaving && pause_ == Pause::kNone; }
+  // No step runs. `moves`: for LeaveShared. REQUIRES: WantsPause().
+  void AtPause(TimeUs now, std::vector<BlockMove> moves = {});
 
   void Tick(TimeUs now);
   TimeUs NextTick() const { return keep_until_us_; }

@@ -11,10 +11,12 @@
 
 #include <cstdint>
 #include <variant>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "scheduler/base/formation_messages.h"
 #include "scheduler/base/shared_mode.h"
+#include "scheduler/vocabulary/block_range.h"
 
 namespace skein::scheduler {
 
@@ -34,8 +36,8 @@ struct PrepareShared {
   SharingMembers members;
   SharedMode mode = SharedMode::kWas;
 };
-// Drops the weights that others own, and computes with theirs from the next step on. Not OK: all is
-// as before.
+// Drops the weights that others own, and computes with theirs from the next step on. The answer
+// says which KV blocks the freed memory is. Not OK: all is as before.
 struct EnterShared {
   uint64_t call = 0;
   uint64_t epoch = 0;
@@ -54,18 +56,22 @@ struct SetMode {
   uint64_t epoch = 0;
   SharedMode mode = SharedMode::kWas;
 };
-// Reads back what others own, from them or from the model's files, and computes alone from the next
-// step on. Not OK: the engine has failed, because weights are missing.
+// Copies the KV of these blocks, takes the memory of those that came with EnterShared, reads back
+// what others own, from them or from the model's files, and computes alone from the next step on.
+// REQUIRES: of the blocks that came, no step reads one any more. Not OK: the engine has failed,
+// because weights are missing.
 struct LeaveShared {
   uint64_t call = 0;
   uint64_t epoch = 0;
   Switch how = Switch::kHard;
+  std::vector<BlockMove> moves;
 };
 using SharingCall = std::variant<PrepareShared, EnterShared, ReadyMode, SetMode, LeaveShared>;
 
 struct SharingDone {
   uint64_t call = 0;
   absl::Status status;
+  BlockRange extra = {};  // of EnterShared
 };
 
 class SharingEngine {

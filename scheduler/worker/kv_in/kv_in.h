@@ -33,6 +33,10 @@
 // fills it, tells it part by part, and each part is copied into the blocks before its slots are
 // used again. It puts under a grant of its own, which is closed before another one gets the buffer.
 //
+// Extra blocks (Grow, Shrink; scheduler/kv/block_pool.h) are granted to writers as all others while
+// they are there. When they go, the KV of sequences that nobody writes any more is moved out of
+// them between two steps; the others are waited for.
+//
 // Time. `now` is DecodeCore's listening clock (scheduler/base/listening_clock.h): its value at an
 // event, and the elapsed time for RunTimers. An event costs O(log sequences) plus the sequence's
 // writers.
@@ -64,6 +68,7 @@
 #include "scheduler/base/timer_queue.h"
 #include "scheduler/kv/block_pool.h"
 #include "scheduler/kv/handoff_shape.h"
+#include "scheduler/vocabulary/block_range.h"
 #include "scheduler/worker/kv_in/block_quarantine.h"
 #include "scheduler/worker/kv_in/coming_blocks.h"
 #include "scheduler/worker/kv_in/kv_in_events.h"
@@ -73,7 +78,7 @@ namespace skein::scheduler {
 
 struct KvInConfig {
   HandoffShape shape;
-  int64_t total_blocks = 0;
+  int64_t total_blocks = 0;         // own ones
   std::string memory;               // the transport's description of the KV regions, for grants
   TimeUs lease_us = 3 * kSecondUs;  // of a reservation, and of each grant and renewal
   StagingConfig staging;
@@ -164,11 +169,33 @@ class KvIn {
 
   // Of sequences whose KV became whole, or failed, since the last call, in order.
   std::vector<Outcome> TakeOutcomes() { return std::exchange(outcomes_, {}); }
-  // Blocks became free since the last call.
+  // Blocks became free, came or went since the last call.
   bool TakeFreed() {
     const bool quarantined_freed = quarantine_.TakeFreed();
     return std::exchange(freed_, false) || quarantined_freed;
   }
+
+  // Extra blocks come, and go: kv_in_extra.cc. REQUIRES: as BlockPool.
+  void Grow(BlockRange extra) {
+    pool_.Grow(extra);
+    freed_ = true;
+  }
+  void Shrink() {
+    pool_.Shrink();
+    freed_ = true;  // their number is told as soon
+  }
+  // What keeps blocks that go.
+  struct Going {
+    std::vector<RequestId> coming;  // sequences whose KV comes into them
+    std::vector<RequestId> stuck;   // whose KV is whole, but may still be written to in them
+    int64_t movable = 0;            // blocks that MoveGoing moves
+    int64_t awaited = 0;            // the others: of coming and stuck ones, and in quarantine
+  };
+  Going LookAtGoing() const;
+  // Own blocks take the place of the movable ones in all tables; their KV is to be copied before
+  // the next step. REQUIRES: no step is in flight, so many own ones are free.
+  std::vector<BlockMove> MoveGoing();
+  int64_t own_blocks() const { return pool_.own(); }
 
   int64_t BlocksFor(int64_t tokens) const { return BlocksOf(config_.shape, tokens); }
   BlockCounts blocks() const { return pool_.Counts(); }
@@ -236,6 +263,8 @@ class KvIn {
   absl::Status TakeCommit(Entry& entry, const CommitRequest& request) const;
   absl::Status AddBytes(Entry& entry, const std::vector<int64_t>& bytes) const;
   static void AddTimes(Result& result, const PrefillTimes& times);
+  std::set<BlockId> GoingThatMayBeWritten() const;
+  bool IsMovable(const Entry& entry, const std::set<BlockId>& written) const;
   bool IsWhole(const Entry& entry) const;  // all bytes and the token are here
   void Finish(Entry& entry, absl::Status status, TimeUs now);
   bool MayBeWritten(const Entry& entry) const;

@@ -316,6 +316,78 @@ TEST_F(KvInTest, WithoutStagingBuffersNobodyIsGivenOne) {
             absl::StatusCode::kFailedPrecondition);
 }
 
+TEST_F(KvInTest, WholeKvMovesOutOfExtraBlocksThatGoAndComingKvIsAwaited) {
+  kv_in_.Grow({{10}, 8});
+  EXPECT_EQ(kv_in_.blocks().total, 18);
+  for (uint64_t serial = 1; serial <= 8; ++serial) ASSERT_TRUE(Reserve(serial).ok());
+  const OpenTransferReply granted = Grant(6);
+  EXPECT_EQ(granted.blocks, (std::vector<BlockId>{{10}, {11}})) << "extra ones, once own are taken";
+  ASSERT_TRUE(Commit(6).ok());
+  ASSERT_TRUE(Grant(7).status.ok());
+  Release(8);
+  EXPECT_EQ(kv_in_.LookAtGoing().movable, 0) << "none goes";
+  kv_in_.Shrink();
+  EXPECT_EQ(kv_in_.blocks().total, 14);
+  KvIn::Going going = kv_in_.LookAtGoing();
+  EXPECT_EQ(going.coming, (std::vector<RequestId>{{7, 7}}));
+  EXPECT_EQ(going.movable, 2);
+  EXPECT_EQ(going.awaited, 2);
+  EXPECT_FALSE(Reserve(9).ok()) << "no own one is free";
+  Release(1);
+  Release(2);
+  EXPECT_EQ(kv_in_.MoveGoing(), (std::vector<BlockMove>{{{10}, {0}}, {{11}, {1}}}));
+  EXPECT_EQ(*kv_in_.TableOf({7, 6}), (std::vector<BlockId>{{0}, {1}}));
+  Release(7);  // its writer may still put into them
+  going = kv_in_.LookAtGoing();
+  EXPECT_TRUE(going.coming.empty());
+  EXPECT_EQ(going.awaited, 2);
+  EXPECT_EQ(kv_in_.blocks().total, 12);
+  Closed({2});
+  EXPECT_EQ(kv_in_.LookAtGoing().awaited, 0);
+  EXPECT_EQ(kv_in_.blocks().total, 10);
+  EXPECT_TRUE(kv_in_.CheckInvariants().ok()) << kv_in_.CheckInvariants();
+}
+
+TEST_F(KvInTest, ChoicesThatShareABlockThatGoesStillShareIt) {
+  ASSERT_TRUE(Reserve(1).ok());
+  kv_in_.Grow({{10}, 4});
+  for (uint64_t serial = 2; serial <= 6; ++serial) ASSERT_TRUE(Reserve(serial).ok());
+  ASSERT_TRUE(Grant(6).status.ok());
+  ASSERT_TRUE(Commit(6).ok());
+  ASSERT_TRUE(kv_in_.Share({7, 6}, 1, Spec(7), kEpoch).ok());
+  ASSERT_EQ(*kv_in_.TableOf({7, 7}), (std::vector<BlockId>{{10}, {12}}));
+  Release(1);
+  Release(2);
+  kv_in_.Shrink();
+  EXPECT_EQ(kv_in_.LookAtGoing().movable, 3);
+  EXPECT_EQ(kv_in_.MoveGoing().size(), 3u);
+  const std::vector<BlockId> first = *kv_in_.TableOf({7, 6}), other = *kv_in_.TableOf({7, 7});
+  EXPECT_EQ(first[0], other[0]);
+  EXPECT_NE(first[1], other[1]);
+  EXPECT_EQ(kv_in_.blocks().shared, 1);
+  EXPECT_EQ(kv_in_.blocks().total, 10);
+  EXPECT_TRUE(kv_in_.CheckInvariants().ok()) << kv_in_.CheckInvariants();
+}
+
+TEST_F(KvInTest, WholeKvThatAWriterMayStillReachIsNotMoved) {
+  ASSERT_TRUE(kv_in_.Reserve(Spec(1), kEpoch, {kWriter}, now_).ok());
+  kv_in_.Grow({{10}, 4});
+  for (uint64_t serial = 2; serial <= 6; ++serial) ASSERT_TRUE(Reserve(serial).ok());
+  ASSERT_TRUE(Grant(6, 1).status.ok());
+  ASSERT_TRUE(Grant(6, 2).status.ok());
+  ASSERT_TRUE(Commit(6, 256, true, 2).ok()) << "whole without the first writer";
+  kv_in_.Shrink();
+  KvIn::Going going = kv_in_.LookAtGoing();
+  EXPECT_EQ(going.stuck, (std::vector<RequestId>{{7, 6}}));
+  EXPECT_EQ(going.awaited, 2);
+  EXPECT_TRUE(kv_in_.MoveGoing().empty());
+  Closed({1});
+  Release(1);
+  EXPECT_EQ(kv_in_.LookAtGoing().movable, 2);
+  EXPECT_EQ(kv_in_.MoveGoing().size(), 2u);
+  EXPECT_TRUE(kv_in_.CheckInvariants().ok()) << kv_in_.CheckInvariants();
+}
+
 class KvInStagingTest : public KvInTest {
  protected:
   KvInStagingTest() : KvInTest(/*buffers=*/1) {}

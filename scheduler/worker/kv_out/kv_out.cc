@@ -103,10 +103,12 @@ void KvOut::SetSender(Entry& entry, Sender sender) {
 // The decode side's error. If it does not know the transfer that it had opened, another process is
 // at its address: that is no fault of the request. To one of several writers it may say that the
 // request has ended there: another writer or an order may be the cause, which is reported
-// elsewhere.
+// elsewhere. A permit that it refuses is no fault of the request either: another plan brings
+// another one.
 absl::Status KvOut::EndOf(const Entry& entry, const absl::Status& status) const {
   const bool others = entry.transfer.one_of_several && absl::IsCancelled(status);
-  return others || absl::IsNotFound(status) ? absl::UnavailableError(status.message()) : status;
+  const bool elsewhere = others || absl::IsNotFound(status) || absl::IsPermissionDenied(status);
+  return elsewhere ? absl::UnavailableError(status.message()) : status;
 }
 
 void KvOut::CallOpen(Entry& entry, TimeUs now) {
@@ -119,7 +121,8 @@ void KvOut::CallOpen(Entry& entry, TimeUs now) {
                           .prefill = transfer.writer,
                           .incarnation = config_.incarnation,
                           .shape = config_.shape},
-                         config_.rpc_timeout_us});
+                         config_.rpc_timeout_us,
+                         transfer.permit});
 }
 
 void KvOut::On(const OpenTransferReplied& event, TimeUs now) {
@@ -204,7 +207,8 @@ void KvOut::Renew(Entry& entry, TimeUs now) {
   entry.renew.Send(now);
   emit_(CallRenew{transfer.endpoint,
                   {.id = transfer.id, .epoch = transfer.epoch, .prefill = transfer.writer},
-                  config_.rpc_timeout_us});
+                  config_.rpc_timeout_us,
+                  transfer.permit});
 }
 
 void KvOut::On(const RenewReplied& event, TimeUs now) {
@@ -276,7 +280,8 @@ void KvOut::MaybeCommit(Entry& entry, TimeUs now) {
                     .prompt_logprobs = result.prompt_logprobs,
                     .prefill = transfer.writer,
                     .times = result.times},
-                   config_.rpc_timeout_us});
+                   config_.rpc_timeout_us,
+                   transfer.permit});
 }
 
 void KvOut::On(const CommitReplied& event, TimeUs now) {

@@ -68,6 +68,7 @@ class KvOut {
     InstanceId writer;            // this instance's name towards the decode side
     bool one_of_several = false;  // other instances write other parts of the prompt
     bool takes_blocks = false;    // the first of the request: only it can be refused
+    std::string permit = {};      // Placed::permit
   };
   // What a prompt's computation gave; committed with the last of its KV.
   struct Result {

@@ -81,6 +81,7 @@ struct DecodeCall {
   std::string endpoint;
   Request request;
   TimeUs timeout_us = 0;
+  std::string permit = {};  // Placed::permit, which each call shows
 };
 using CallOpenTransfer = DecodeCall<OpenTransferRequest>;
 using CallRenew = DecodeCall<RenewRequest>;

@@ -58,14 +58,16 @@ void KvOut::CallAboutBuffer(Entry& entry, TimeUs now) {
                                     .epoch = transfer.epoch,
                                     .prefill = transfer.writer,
                                     .ask = staging.acquisition},
-                                   config_.acquire_timeout_us});
+                                   config_.acquire_timeout_us,
+                                   transfer.permit});
   } else {
     emit_(CallReleaseStagingBuffer{transfer.endpoint,
                                    {.id = transfer.id,
                                     .epoch = transfer.epoch,
                                     .prefill = transfer.writer,
                                     .ask = staging.acquisition},
-                                   config_.rpc_timeout_us});
+                                   config_.rpc_timeout_us,
+                                   transfer.permit});
   }
 }
 
@@ -102,7 +104,8 @@ void KvOut::TellPart(Entry& entry, TimeUs now) {
                       .part = staging.part,
                       .blocks = staging.telling,
                       .layout = config_.shape.layout},
-                     config_.rpc_timeout_us});
+                     config_.rpc_timeout_us,
+                     entry.transfer.permit});
 }
 
 void KvOut::On(const TakePartReplied& event, TimeUs now) {

@@ -29,7 +29,8 @@ class KvOutTest : public ::testing::Test {
                .endpoint = "d:1",
                .writer = {3},
                .one_of_several = one_of_several,
-               .takes_blocks = takes_blocks},
+               .takes_blocks = takes_blocks,
+               .permit = "permit"},
               now_);
     if (!takes_blocks) Begin(serial);
     return Taken();
@@ -93,6 +94,7 @@ TEST_F(KvOutTest, ATransferIsOpenedGrantedWrittenAndCommitted) {
   EXPECT_EQ(Of<OpenHandoff>(effects).at(0).blocks.size(), 2u);
   const CallOpenTransfer grant = Of<CallOpenTransfer>(effects).at(0);
   EXPECT_EQ(grant.endpoint, "d:1");
+  EXPECT_EQ(grant.permit, "permit");
   EXPECT_EQ(grant.request.prefill, InstanceId{3});
   EXPECT_EQ(grant.request.incarnation, Incarnation{9});
   EXPECT_FALSE(out_.Writing({7, 1}));
@@ -107,6 +109,7 @@ TEST_F(KvOutTest, ATransferIsOpenedGrantedWrittenAndCommitted) {
   now_ = 30;
   const CallCommit commit = Of<CallCommit>(Written(1)).at(0);
   EXPECT_FALSE(out_.Writing({7, 1}));
+  EXPECT_EQ(commit.permit, "permit") << "each call of the transfer shows it";
   EXPECT_EQ(commit.request.bytes_per_layer, (std::vector<int64_t>{256, 256}));
   EXPECT_EQ(commit.request.token, 40);
   EXPECT_EQ(commit.request.times, (PrefillTimes{1, 2, 20}));
@@ -275,6 +278,15 @@ TEST_F(KvOutTest, ACancelAtTheDecodeSideIsAnotherWritersFailure) {
 }
 
 // It had opened the transfer, and does not know it: the request may go on elsewhere.
+TEST_F(KvOutTest, APermitThatIsRefusedIsNoFaultOfTheRequest) {
+  Open(1);
+  Do(OpenTransferReplied{{7, 1}, {5}, {absl::PermissionDeniedError("permit: it has expired")}});
+  const auto outcomes = Outcomes();
+  ASSERT_EQ(outcomes.size(), 1u);
+  EXPECT_EQ(outcomes[0].end, KvOut::End::kFailed);
+  EXPECT_TRUE(absl::IsUnavailable(outcomes[0].status)) << "it is planned anew";
+}
+
 TEST_F(KvOutTest, ADecodeSideThatDoesNotKnowTheTransferIsAnotherProcess) {
   const absl::Status unknown = absl::NotFoundError("no transfer of the request is open here");
   Open(1);

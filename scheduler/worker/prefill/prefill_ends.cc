@@ -66,7 +66,8 @@ void PrefillEnds::MaybeLeave(Request& request) {
     parts_.effects->push_back(CallAbort{
         request.placed.endpoint,
         {id, request.epoch, request.end_status, writer, parts_.membership->identity().incarnation},
-        rpc_timeout_us_});
+        rpc_timeout_us_,
+        request.placed.permit});
   }
   Erase(request, absl::Status(request.end_status));
 }

@@ -89,7 +89,8 @@ void PrefillTransfers::OpenTransfer(Request& request) {
                        .endpoint = request.placed.endpoint,
                        .writer = request.writer,
                        .one_of_several = plan != nullptr,
-                       .takes_blocks = request.OpensTransfer()},
+                       .takes_blocks = request.OpensTransfer(),
+                       .permit = request.placed.permit},
                       *parts_.now);
 }
 

@@ -205,7 +205,8 @@ class DecodePairTest : public ::testing::Test {
     std::map<uint64_t, EndStream> streams_ended;
     std::map<uint64_t, EndedRequest> ended;  // as reported
     std::vector<AnswerOpenTransfer> opens;
-    std::deque<GrantId> closing;          // with late_writers_
+    std::deque<GrantId> closing;  // with late_writers_
+    std::vector<SequenceNote> notes;
     std::map<uint64_t, TimeUs> waits_us;  // for the first decode step
   };
   Instance& At(int rank) { return instances_[static_cast<size_t>(rank)]; }
@@ -265,6 +266,7 @@ class DecodePairTest : public ::testing::Test {
   static bool WantsNoStep(const SharingCall& call) {
     return !std::holds_alternative<PrepareShared>(call) && !std::holds_alternative<ReadyMode>(call);
   }
+  void On(int rank, const SequenceNote& effect) { At(rank).notes.push_back(effect); }
   void On(int rank, const DecodeBegan& effect) {
     EXPECT_TRUE(At(rank).waits_us.emplace(effect.spec->id.serial, effect.waited_us).second);
   }

@@ -10,10 +10,14 @@
 #include "services/base/random_bits.h"
 #include "services/openai/openapi.h"
 #include "services/openai/responses.h"
+#include "services/router/access/caller.h"
+#include "services/router/access/limit_answer.h"
 #include "services/router/api/api_error_map.h"
 #include "services/router/api/body_notes.h"
 #include "services/router/api/identity.h"
 #include "services/router/generation/token_range.h"
+#include "services/router/spans/gen_ai.h"
+#include "services/router/spans/traced_responder.h"
 
 namespace skein::services {
 namespace {
@@ -33,11 +37,26 @@ const ApiError kDraining = {503, "This router is shutting down. Retry.", "", "dr
 const ApiError kTooLate = {504, "The request's deadline passed before it was tokenized.", "",
                            "deadline_exceeded"};
 
-void Refuse(const std::shared_ptr<http::Responder>& responder, const ApiError& error,
-            std::vector<http::Header> headers = {}) {
-  http::Response response = ToResponse(error);
-  std::move(headers.begin(), headers.end(), std::back_inserter(response.headers));
-  responder->Send(std::move(response));
+// What the conventions for generative AI want to know of a request that is answered.
+void Describe(const AnswerPlan& plan, RequestSpans* spans) {
+  const openai::GenerationOptions& options = plan.options;
+  const std::string_view operation = OperationOf(plan.head.kind);
+  spans->Name(operation, plan.model->name);
+  spans->Add({"gen_ai.operation.name", operation});
+  spans->Add({"gen_ai.provider.name", kProviderName});
+  spans->Add({"gen_ai.request.model", plan.model->name});
+  spans->Add({"gen_ai.request.stream", options.stream});
+  spans->Add({"gen_ai.request.max_tokens", plan.specs.front()->max_tokens});
+  if (plan.specs.size() > 1) {
+    spans->Add({"gen_ai.request.choice.count", static_cast<int64_t>(plan.specs.size())});
+  }
+  if (options.temperature) spans->Add({"gen_ai.request.temperature", *options.temperature});
+  if (options.top_p) spans->Add({"gen_ai.request.top_p", *options.top_p});
+  if (options.top_k) spans->Add({"gen_ai.request.top_k", *options.top_k});
+  if (options.seed) spans->Add({"gen_ai.request.seed", *options.seed});
+  if (!plan.hints.session.empty()) spans->Add({"gen_ai.conversation.id", plan.hints.session});
+  if (plan.offline) spans->Add({"skein.offline", true});
+  spans->Enter(RequestPhase::kAdmission, MonotonicUs());
 }
 
 const ApiError kNoStream =
@@ -84,6 +103,30 @@ MaybeError Hold(Kind kind, size_t bytes, http::ByteBudget::Lease* lease) {
   return std::nullopt;
 }
 
+const Caller& CallerOf(const http::Request& request) {
+  static const Caller kAnyone;
+  return request.caller == nullptr ? kAnyone : *request.caller;
+}
+
+// The goal of a request, which is not more urgent than its key or tenant allows.
+int64_t GoalOf(int64_t wanted_us, int64_t of_caller_us) {
+  return std::max(wanted_us, of_caller_us);
+}
+
+int64_t TokensMax(const AnswerPlan& plan) {
+  int64_t tokens = 0;
+  for (const PreparedPrompt& prompt : plan.prompts) {
+    tokens += static_cast<int64_t>(prompt.tokens.size());
+  }
+  for (const auto& spec : plan.specs) tokens += spec->max_tokens;
+  return tokens;
+}
+
+// How long to wait before the next try; 0: the least.
+int64_t RetryAfterUs(const scheduler::tenants::Excess& excess) {
+  return excess.retry_after_us == scheduler::kNever ? 0 : excess.retry_after_us;
+}
+
 http::Response JsonResponse(std::string body) {
   http::Response response;
   response.body = std::move(body);
@@ -107,6 +150,14 @@ RouterApi::~RouterApi() {
   for (auto& loop : loops_) loop->Stop();
 }
 
+void RouterApi::Refuse(const Arrival& arrival, const ResponderPtr& responder, const ApiError& error,
+                       std::vector<http::Header> headers, int64_t retry_after_us) {
+  if (arrival.charge != nullptr) arrival.charge->Refused(error.status, error.code);
+  http::Response response = ToResponse(error, retry_after_us);
+  std::move(headers.begin(), headers.end(), std::back_inserter(response.headers));
+  responder->Send(std::move(response));
+}
+
 void RouterApi::AddRoutes(http::Routes* routes) {
   AddPost("/v1/completions", &RouterApi::Complete, routes);
   AddPost("/v1/chat/completions", &RouterApi::Chat, routes);
@@ -115,7 +166,7 @@ void RouterApi::AddRoutes(http::Routes* routes) {
   AddPost("/detokenize", &RouterApi::Detokenize, routes);
   routes->AddPage("/openapi.json",
                   [](const http::Request&) { return JsonResponse(openai::OpenApiJson()); });
-  routes->AddPage("/v1/models", [this](const http::Request&) { return ListModels(); });
+  routes->AddPage("/v1/models", [this](const http::Request& r) { return ListModels(r); });
   routes->AddPage("/v1/models/*", [this](const http::Request& r) { return ShowModel(r); });
 }
 
@@ -127,57 +178,77 @@ void RouterApi::AddPost(const char* path, WorkFn work, http::Routes* routes) {
 
 // On a server thread: refuses at once what needs no look inside.
 void RouterApi::Dispatch(WorkFn work, http::Request request, ResponderPtr responder) {
-  const Arrival arrival{.us = MonotonicUs(), .deadline_us = options_.request_deadline_us};
-  if (draining()) {
-    return Refuse(responder, kDraining);
+  Arrival arrival{.us = MonotonicUs(), .deadline_us = options_.request_deadline_us};
+  Trace(request, &responder, &arrival);
+  std::optional<scheduler::tenants::Excess> excess;
+  if (options_.accounts != nullptr) arrival.charge = options_.accounts->Begin(request, &excess);
+  if (draining()) return Refuse(arrival, responder, kDraining);
+  if (excess.has_value()) {
+    return Refuse(arrival, responder, LimitError(*excess, arrival.charge->tenant()),
+                  ExceededHeaders(*excess), RetryAfterUs(*excess));
   }
   // A page of another site can make a browser post plain text without a preflight, but not JSON.
   if (std::string why = WhyNotPlainJson(request); !why.empty()) {
-    return Refuse(responder, {415, std::move(why), "", "unsupported_media_type"});
+    return Refuse(arrival, responder, {415, std::move(why), "", "unsupported_media_type"});
   }
   if (request.body.size() <= kSmallBodyBytes) return (this->*work)(request, responder, arrival);
   Loop& loop = *loops_[next_loop_.fetch_add(1) % loops_.size()];
   auto held = std::make_shared<http::Request>(std::move(request));
   const bool taken = loop.TryPost([this, work, held, responder, arrival] {
-    if (TimeLeftUs(arrival) <= 0) return Refuse(responder, kTooLate);
+    if (TimeLeftUs(arrival) <= 0) return Refuse(arrival, responder, kTooLate);
     (this->*work)(*held, responder, arrival);
   });
-  if (!taken) Refuse(responder, kSaturated);
+  if (!taken) Refuse(arrival, responder, kSaturated);
 }
 
-void RouterApi::RunLine(const http::Request& request, const ResponderPtr& responder,
-                        int64_t within_us) {
-  const Arrival arrival{
+void RouterApi::RunLine(const http::Request& request, const ResponderPtr& to, int64_t within_us) {
+  ResponderPtr responder = to;
+  Arrival arrival{
       .us = MonotonicUs(), .deadline_us = std::min(within_us, kLineDeadlineUs), .offline = true};
-  if (draining()) return Refuse(responder, kDraining);
+  Trace(request, &responder, &arrival);
+  if (draining()) return Refuse(arrival, responder, kDraining);
   const scheduler::RouterSnapshot now = shell_->Snapshot();
   if (now.queued > 0 || now.submitted + now.streaming >= options_.max_streams) {
-    return Refuse(responder, kSaturated);
+    return Refuse(arrival, responder, kSaturated);
   }
+  if (options_.accounts != nullptr) arrival.charge = options_.accounts->BeginLine(request);
   if (request.path == "/v1/chat/completions") return Chat(request, responder, arrival);
   if (request.path == "/v1/completions") return Complete(request, responder, arrival);
-  Refuse(responder, InvalidParam("url", absl::StrCat("Invalid value: '", request.path,
-                                                     "' is not served in a batch.")));
+  Refuse(arrival, responder,
+         InvalidParam(
+             "url", absl::StrCat("Invalid value: '", request.path, "' is not served in a batch.")));
 }
 
-ApiError RouterApi::NoSuchModel(const std::string& name) const {
+void RouterApi::Trace(const http::Request& request, ResponderPtr* responder,
+                      Arrival* arrival) const {
+  arrival->spans = RequestSpans::Begin(options_.tracing, request, arrival->us);
+  if (arrival->spans == nullptr) return;
+  arrival->spans->Name(request.method, request.path);
+  *responder = Traced(arrival->spans, std::move(*responder));
+}
+
+ApiError RouterApi::NoSuchModel(const http::Request& request, const std::string& name) const {
   std::string names;
   for (const auto& [known, model] : models_->all()) {
+    if (!CallerOf(request).MayUse(known)) continue;
     absl::StrAppend(&names, names.empty() ? "'" : ", '", known, "'");
   }
   return {404,
-          absl::StrCat("The model '", name, "' does not exist. This router serves ", names, "."),
+          absl::StrCat("The model '", name, "' does not exist. This router serves ",
+                       names.empty() ? "none that this API key may use" : names, "."),
           "model", "model_not_found"};
 }
 
-MaybeError RouterApi::FindModel(const std::string& name, bool required,
-                                const ServedModel** model) const {
+MaybeError RouterApi::FindModel(const http::Request& request, const std::string& name,
+                                bool required, const ServedModel** model) const {
   if (name.empty() && required) {
     return InvalidParam("model", "Missing required parameter: 'model'.",
                         "missing_required_parameter");
   }
   *model = name.empty() ? models_->Only() : models_->Find(name);
-  if (*model == nullptr) return NoSuchModel(name);
+  if (*model == nullptr || !CallerOf(request).MayUse((*model)->name)) {
+    return NoSuchModel(request, name);
+  }
   return std::nullopt;
 }
 
@@ -190,7 +261,7 @@ void RouterApi::Complete(const http::Request& request, const ResponderPtr& respo
   std::vector<PreparedPrompt> prompts;
   MaybeError error = openai::Parse(request.body, Limits(), &asked);
   plan.headers = NoteBody(request, asked.notes, metrics_);
-  if (!error) error = FindModel(asked.model, true, &plan.model);
+  if (!error) error = FindModel(request, asked.model, true, &plan.model);
   for (size_t i = 0; !error && i < asked.prompts.size(); ++i) {
     prompts.emplace_back();
     error = PreparePrompt(*plan.model, asked.prompts[i],
@@ -203,7 +274,7 @@ void RouterApi::Complete(const http::Request& request, const ResponderPtr& respo
   plan.echo = asked.echo;
   plan.held = request.held;
   if (!error) error = Plan(Kind::kCompletion, std::move(prompts), &plan);
-  if (error) return Refuse(responder, *error, std::move(plan.headers));
+  if (error) return Refuse(arrival, responder, *error, std::move(plan.headers));
   Launch(request, responder, arrival, std::move(plan));
 }
 
@@ -214,12 +285,12 @@ void RouterApi::Chat(const http::Request& request, const ResponderPtr& responder
   std::vector<PreparedPrompt> prompts(1);
   MaybeError error = openai::Parse(request.body, Limits(), &asked);
   plan.headers = NoteBody(request, asked.notes, metrics_);
-  if (!error) error = FindModel(asked.model, true, &plan.model);
+  if (!error) error = FindModel(request, asked.model, true, &plan.model);
   if (!error) error = PrepareInput(*plan.model, asked.input, &prompts[0]);
   plan.options = std::move(asked.options);
   plan.held = request.held;
   if (!error) error = Plan(Kind::kChat, std::move(prompts), &plan);
-  if (error) return Refuse(responder, *error, std::move(plan.headers));
+  if (error) return Refuse(arrival, responder, *error, std::move(plan.headers));
   Launch(request, responder, arrival, std::move(plan));
 }
 
@@ -230,13 +301,13 @@ void RouterApi::Respond(const http::Request& request, const ResponderPtr& respon
   std::vector<PreparedPrompt> prompts(1);
   MaybeError error = openai::Parse(request.body, Limits(), &asked);
   plan.headers = NoteBody(request, asked.chat.notes, metrics_);
-  if (!error) error = FindModel(asked.chat.model, true, &plan.model);
+  if (!error) error = FindModel(request, asked.chat.model, true, &plan.model);
   if (!error) error = PrepareInput(*plan.model, asked.chat.input, &prompts[0]);
   plan.options = std::move(asked.chat.options);
   plan.held = request.held;
   if (!error) error = Plan(Kind::kChat, std::move(prompts), &plan);
   if (error && error->param == "messages") error->param = "input";  // what this client calls it
-  if (error) return Refuse(responder, *error, std::move(plan.headers));
+  if (error) return Refuse(arrival, responder, *error, std::move(plan.headers));
   plan.head.id = absl::StrCat("resp_", RandomHex());
   plan.responses = std::make_shared<openai::ResponsesWriter>(
       plan.head, absl::StrCat("msg_", RandomHex()), std::move(asked.settings));
@@ -318,49 +389,77 @@ MaybeError RouterApi::Plan(Kind kind, std::vector<PreparedPrompt> prompts, Answe
 
 void RouterApi::Launch(const http::Request& request, const ResponderPtr& responder,
                        const Arrival& arrival, AnswerPlan plan) {
-  if (MaybeError error = ReadHints(request.headers, &plan.hints)) return Refuse(responder, *error);
+  if (MaybeError error = ReadHints(request.headers, &plan.hints))
+    return Refuse(arrival, responder, *error);
+  const Caller& caller = CallerOf(request);
+  if (request.caller != nullptr) plan.hints.tenant = caller.tenant;
   int64_t priority = 0;
-  if (MaybeError error = ResolvePriority(plan.options.priority, request.key_priority, &priority)) {
-    return Refuse(responder, *error);
+  if (MaybeError error = ResolvePriority(plan.options.priority, caller.priority, &priority)) {
+    return Refuse(arrival, responder, *error);
   }
   if (arrival.offline) {
-    if (plan.options.stream) return Refuse(responder, kNoStream);
+    if (plan.options.stream) return Refuse(arrival, responder, kNoStream);
     priority = -int64_t{kLinePriority};
     plan.hints.priority = "offline";
-  } else if (plan.options.priority.has_value() || request.key_priority.has_value()) {
+  } else if (plan.options.priority.has_value() || caller.priority.has_value()) {
     plan.hints.priority = absl::StrCat("priority: ", priority);
   }
+  if (arrival.charge != nullptr) arrival.charge->SetModel(plan.model->name);
   plan.path = request.path;
   plan.request_id = request.id;
   plan.traceparent = TraceparentOf(request);
+  plan.spans = arrival.spans;
   plan.arrived_us = arrival.us;
   plan.offline = arrival.offline;
   plan.trace = options_.trace;
   const int64_t left_us = TimeLeftUs(arrival);
-  if (left_us <= 0) return Refuse(responder, kTooLate);
+  if (left_us <= 0) return Refuse(arrival, responder, kTooLate);
+  if (!MayReserve(responder, arrival, &plan)) return;
   scheduler::RequestId id = shell_->NextIds(plan.specs.size());
   for (auto& spec : plan.specs) {
     spec->id = id;
     spec->names = {plan.head.id, plan.request_id};
     spec->deadline_us = left_us;
     spec->priority = static_cast<int32_t>(-priority);  // there a larger one is served first
+    spec->tenant = plan.hints.tenant;
+    spec->tenant_weight = caller.weight;
+    spec->ttft_goal_us = GoalOf(plan.hints.ttft_goal_us, caller.ttft_goal_us);
+    spec->tpot_goal_us = GoalOf(plan.hints.tpot_goal_us, caller.tpot_goal_us);
     ++id.serial;
   }
   SharePrompts(plan.options.best_of, &plan.specs);
+  if (plan.spans != nullptr) Describe(plan, plan.spans.get());
   if (Answer::Launch(std::make_shared<Answer>(std::move(plan), responder, shell_, metrics_)))
     return;
-  Refuse(responder, kSaturated);
+  Refuse(arrival, responder, kSaturated);
+}
+
+bool RouterApi::MayReserve(const ResponderPtr& responder, const Arrival& arrival,
+                           AnswerPlan* plan) const {
+  if (arrival.charge == nullptr) return true;
+  const auto excess = arrival.charge->Reserve(TokensMax(*plan));
+  std::vector<http::Header> headers = arrival.charge->Headers();
+  plan->headers.insert(plan->headers.end(), headers.begin(), headers.end());
+  if (!excess.has_value()) {
+    plan->charge = arrival.charge;
+    return true;
+  }
+  headers = ExceededHeaders(*excess);
+  plan->headers.insert(plan->headers.end(), headers.begin(), headers.end());
+  Refuse(arrival, responder, LimitError(*excess, arrival.charge->tenant()),
+         std::move(plan->headers), RetryAfterUs(*excess));
+  return false;
 }
 
 void RouterApi::Tokenize(const http::Request& request, const ResponderPtr& responder,
-                         const Arrival&) {
+                         const Arrival& arrival) {
   openai::TokenizeRequest asked;
   const ServedModel* model = nullptr;
   PreparedPrompt prompt;
   MaybeError error = openai::Parse(request.body, Limits(), &asked);
   std::vector<http::Header> headers = NoteBody(request, asked.notes, metrics_);
-  if (!error) error = FindModel(asked.model, false, &model);
-  if (error) return Refuse(responder, *error, std::move(headers));
+  if (!error) error = FindModel(request, asked.model, false, &model);
+  if (error) return Refuse(arrival, responder, *error, std::move(headers));
   if (const auto* text = std::get_if<std::string>(&asked.input)) {
     error = CheckBytes(*model, "prompt", *text, LimitsOf(*model).prompt_tokens_max());
     if (!error) {
@@ -372,36 +471,40 @@ void RouterApi::Tokenize(const http::Request& request, const ResponderPtr& respo
     chat.add_special_tokens = asked.add_special_tokens;
     error = PrepareInput(*model, chat, &prompt);
   }
-  if (error) return Refuse(responder, *error, std::move(headers));
+  if (error) return Refuse(arrival, responder, *error, std::move(headers));
   std::vector<std::string> strings;
   for (const int32_t token : prompt.tokens) strings.push_back(model->tokenizer->TokenBytes(token));
-  SendJson(request, responder, std::move(headers),
+  SendJson(request, responder, arrival, std::move(headers),
            openai::TokenizeBody(prompt.tokens, MaxPositions(*model),
                                 asked.return_token_strs ? &strings : nullptr));
 }
 
 void RouterApi::Detokenize(const http::Request& request, const ResponderPtr& responder,
-                           const Arrival&) {
+                           const Arrival& arrival) {
   openai::DetokenizeRequest asked;
   const ServedModel* model = nullptr;
   MaybeError error = openai::Parse(request.body, Limits(), &asked);
   std::vector<http::Header> headers = NoteBody(request, asked.notes, metrics_);
-  if (!error) error = FindModel(asked.model, false, &model);
+  if (!error) error = FindModel(request, asked.model, false, &model);
   if (!error) {
     error = CheckTokenCount("tokens", asked.tokens.size(), LimitsOf(*model).prompt_tokens_max());
   }
   if (!error) error = CheckTokenRange(model->known_tokens(), "tokens", asked.tokens);
-  if (error) return Refuse(responder, *error, std::move(headers));
-  SendJson(request, responder, std::move(headers),
+  if (error) return Refuse(arrival, responder, *error, std::move(headers));
+  SendJson(request, responder, arrival, std::move(headers),
            openai::DetokenizeBody(model->tokenizer->Decode(asked.tokens, false)));
 }
 
 // The answer takes the place of the request's body in the byte budget until it has been sent: a
 // client may read slowly.
 void RouterApi::SendJson(const http::Request& request, const ResponderPtr& responder,
-                         std::vector<http::Header> headers, std::string body) {
+                         const Arrival& arrival, std::vector<http::Header> headers,
+                         std::string body) {
   if (request.held != nullptr && !request.held->Resize(body.size())) {
-    return Refuse(responder, kSaturated, std::move(headers));
+    return Refuse(arrival, responder, kSaturated, std::move(headers));
+  }
+  if (arrival.charge != nullptr) {
+    arrival.charge->End(scheduler::tenants::Outcome::kFinished, 200, "", {});
   }
   http::Response response = JsonResponse(std::move(body));
   response.headers = std::move(headers);
@@ -409,19 +512,24 @@ void RouterApi::SendJson(const http::Request& request, const ResponderPtr& respo
   responder->Send(std::move(response));
 }
 
-http::Response RouterApi::ListModels() const {
+http::Response RouterApi::ListModels(const http::Request& request) const {
   std::vector<openai::ModelCard> cards;
+  bool ready = watch_ == nullptr;
   for (const auto& [name, model] : models_->all()) {
-    if (watch_ == nullptr || watch_->Ready(name).ok()) cards.push_back(CardOf(*model));
+    if (watch_ != nullptr && !watch_->Ready(name).ok()) continue;
+    ready = true;
+    if (CallerOf(request).MayUse(name)) cards.push_back(CardOf(*model));
   }
-  if (cards.empty() && watch_ != nullptr) return ToResponse(ErrorFrom(watch_->Ready()));
+  if (!ready) return ToResponse(ErrorFrom(watch_->Ready()));
   return JsonResponse(openai::ModelListBody(cards));
 }
 
 http::Response RouterApi::ShowModel(const http::Request& request) const {
   const std::string name = request.path.substr(std::string_view("/v1/models/").size());
   const ServedModel* model = models_->Find(name);
-  if (model == nullptr) return ToResponse(NoSuchModel(name));
+  if (model == nullptr || !CallerOf(request).MayUse(name)) {
+    return ToResponse(NoSuchModel(request, name));
+  }
   const absl::Status ready = watch_ == nullptr ? absl::OkStatus() : watch_->Ready(name);
   return ready.ok() ? JsonResponse(openai::ModelBody(CardOf(*model)))
                     : ToResponse(ErrorFrom(ready));

@@ -13,6 +13,7 @@
 #include "services/http/routes.h"
 #include "services/openai/request.h"
 #include "services/openai/response.h"
+#include "services/router/access/accounts.h"
 #include "services/router/generation/answer.h"
 #include "services/router/generation/generation.h"
 #include "services/router/link/router_shell.h"
@@ -35,6 +36,8 @@ struct RouterApiOptions {
   int threads = 2;                 // that parse and tokenise bodies above kSmallBodyBytes
   size_t queue_max = 256;          // requests waiting for a thread; more: 429
   TraceRecorder* trace = nullptr;  // outlives the API and its shell; null: nothing is recorded
+  const RequestTracing* tracing = nullptr;  // likewise; null: nothing is traced
+  Accounts* accounts = nullptr;             // likewise; null: no limits, and no accounts are kept
 };
 
 class RouterApi {
@@ -72,8 +75,10 @@ class RouterApi {
   using ResponderPtr = std::shared_ptr<http::Responder>;
   struct Arrival {
     int64_t us = 0;
-    int64_t deadline_us = 0;  // so long after it
-    bool offline = false;     // a line of a job
+    int64_t deadline_us = 0;                        // so long after it
+    bool offline = false;                           // a line of a job
+    std::shared_ptr<Charge> charge = nullptr;       // null: no accounts are kept
+    std::shared_ptr<RequestSpans> spans = nullptr;  // null: it is not traced
   };
   using WorkFn = void (RouterApi::*)(const http::Request&, const ResponderPtr&, const Arrival&);
 
@@ -87,10 +92,12 @@ class RouterApi {
                 const Arrival& arrival);
   void Detokenize(const http::Request& request, const ResponderPtr& responder,
                   const Arrival& arrival);
-  http::Response ListModels() const;  // those that can answer; 503 when none can
+  // Those that can answer and that the caller may use; 503 when none can answer.
+  http::Response ListModels(const http::Request& request) const;
   http::Response ShowModel(const http::Request& request) const;
 
-  openai::MaybeError FindModel(const std::string& name, bool required,
+  // A model that the caller may not use is for it one that does not exist.
+  openai::MaybeError FindModel(const http::Request& request, const std::string& name, bool required,
                                const ServedModel** model) const;
   openai::ParseLimits Limits() const;
   openai::MaybeError CheckChoices(const AnswerPlan& plan, size_t prompts) const;
@@ -104,13 +111,21 @@ class RouterApi {
                           AnswerPlan* plan) const;
   void Launch(const http::Request& request, const ResponderPtr& responder, const Arrival& arrival,
               AnswerPlan plan);
-  void SendJson(const http::Request& request, const ResponderPtr& responder,
+  // Begins the request's spans, if it is traced, and makes *responder end them.
+  void Trace(const http::Request& request, ResponderPtr* responder, Arrival* arrival) const;
+  void SendJson(const http::Request& request, const ResponderPtr& responder, const Arrival& arrival,
                 std::vector<http::Header> headers, std::string body);
+  // Takes what the request may use out of its tenant's tokens, and adds what is left to the
+  // headers. False: it was refused.
+  bool MayReserve(const ResponderPtr& responder, const Arrival& arrival, AnswerPlan* plan) const;
+  static void Refuse(const Arrival& arrival, const ResponderPtr& responder,
+                     const openai::ApiError& error, std::vector<http::Header> headers = {},
+                     int64_t retry_after_us = 0);
   // Until the deadline; not positive: it has passed.
   static int64_t TimeLeftUs(const Arrival& arrival) {
     return arrival.deadline_us - (MonotonicUs() - arrival.us);
   }
-  openai::ApiError NoSuchModel(const std::string& name) const;
+  openai::ApiError NoSuchModel(const http::Request& request, const std::string& name) const;
   int64_t MaxPositions(const ServedModel& model) const;
   openai::ModelCard CardOf(const ServedModel& model) const;
 

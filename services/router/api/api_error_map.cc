@@ -28,6 +28,7 @@ const char* CodeOf(absl::StatusCode code) {
 
 std::string_view DroppedWhy(std::string_view code, bool begun) {
   if (code == "rate_limit_exceeded" || code == "too_many_connections") return "saturated";
+  if (code == "too_many_wrong_keys") return "held-off";
   if (code == "unavailable") return begun ? "instance-lost" : "no-endpoints";
   if (code == "draining") return "shutting-down";
   if (code == "deadline_exceeded") return "ttl-expired";

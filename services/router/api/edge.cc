@@ -14,7 +14,9 @@ namespace {
 
 constexpr char kExposedHeaders[] =
     "X-Request-Id, Retry-After, X-Skein-Dropped-Reason, X-LLM-D-Request-Dropped-Reason, "
-    "X-Skein-Warning";
+    "X-Skein-Warning, X-Skein-Exceeded, X-RateLimit-Limit-Requests, X-RateLimit-Limit-Tokens, "
+    "X-RateLimit-Remaining-Requests, X-RateLimit-Remaining-Tokens, X-RateLimit-Reset-Requests, "
+    "X-RateLimit-Reset-Tokens";
 
 http::Response NoKey(const http::Request& request) {
   const bool missing = request.Get("Authorization").empty();
@@ -27,9 +29,19 @@ http::Response NoKey(const http::Request& request) {
   return response;
 }
 
-void LogRefusal(const http::Request& request, const http::Response& response) {
+http::Response HeldOff(int64_t held_us) {
+  return ToResponse(
+      {429, "This address has sent too many API keys that are not valid. Retry later.", "",
+       "too_many_wrong_keys"},
+      held_us);
+}
+
+// `caller`: whose key it has; null: the request's headers may name a tenant.
+void LogRefusal(const http::Request& request, const http::Response& response,
+                const Caller* caller) {
   ClientHints hints;
   ReadHints(request.headers, &hints);
+  if (caller != nullptr) hints.tenant = caller->tenant;
   LogLimited(RefusalKind(response.status, response.error_code),
              response.status >= 500 ? Level::kWarning : Level::kInfo, "request",
              {{"request_id", request.id},
@@ -42,6 +54,7 @@ void LogRefusal(const http::Request& request, const http::Response& response) {
               {"error", response.error},
               {"session", hints.session},
               {"tenant", hints.tenant},
+              {"key", caller == nullptr ? "" : caller->key_id},
               {"remote", request.remote}});
 }
 
@@ -59,8 +72,7 @@ std::vector<std::string> DefaultOrigins(bool keys_required) {
 }
 
 bool IsOpenPath(std::string_view path) {
-  constexpr std::string_view kOpen[] = {"/livez",   "/readyz",  "/health",      "/ping",
-                                        "/version", "/metrics", "/openapi.json"};
+  constexpr std::string_view kOpen[] = {"/livez", "/readyz", "/health", "/ping"};
   return std::find(std::begin(kOpen), std::end(kOpen), path) != std::end(kOpen);
 }
 
@@ -68,34 +80,42 @@ absl::StatusOr<std::unique_ptr<Edge>> Edge::Create(const EdgeOptions& options,
                                                    const http::Routes* routes,
                                                    RouterMetrics* metrics) {
   std::unique_ptr<Edge> edge(new Edge(options, routes, metrics));
-  if (absl::Status status = edge->keys_.Read(); !status.ok()) return status;
+  if (absl::Status status = edge->ReadKeys(); !status.ok()) return status;
   auto cors =
-      http::Cors::Create(options.allowed_origins.empty() ? DefaultOrigins(edge->keys_.required())
+      http::Cors::Create(options.allowed_origins.empty() ? DefaultOrigins(edge->access_.required())
                                                          : options.allowed_origins,
                          kExposedHeaders);
   if (!cors.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--allowed-origins: ", cors.status().message()));
   }
   edge->cors_ = *std::move(cors);
+  const bool only_here = http::IsLoopbackHost(options.host) && !edge->access_.required();
+  if (only_here || !options.allowed_hosts.empty()) {
+    edge->sites_ = http::SiteCheck(options.allowed_hosts);
+  }
   return edge;
 }
 
-std::optional<http::Response> Edge::Refusal(const http::Request& request) const {
-  if (IsOpenPath(request.path) || keys_.Admits(BearerOf(request.Get("Authorization")))) {
-    return std::nullopt;
-  }
-  return NoKey(request);
+absl::Status Edge::Took(absl::Status read) {
+  if (read.ok() && accounts_ != nullptr) accounts_->SetLimits(access_.tenants(), routers_);
+  return read;
 }
 
-void Edge::Serve(http::Request request, std::shared_ptr<http::Responder> responder) const {
+std::optional<http::Response> Edge::Admit(http::Request* request) {
+  if (auto foreign = sites_.Refuse(*request, cors_); foreign.has_value()) return foreign;
+  if (IsOpenPath(request->path)) return std::nullopt;
+  Access::Found found = access_.Admit(request->Get("Authorization"), request->remote);
+  if (found.held_us > 0) return HeldOff(found.held_us);
+  if (!found.admitted) return NoKey(*request);
+  request->caller = std::move(found.caller);
+  return std::nullopt;
+}
+
+void Edge::Serve(http::Request request, std::shared_ptr<http::Responder> responder) {
   if (http::Cors::IsPreflight(request)) {  // browsers send no key with it
     return responder->Send(cors_.Preflight(request, routes_->Allow(request.path)));
   }
-  if (!IsOpenPath(request.path)) {
-    const auto grant = keys_.Find(BearerOf(request.Get("Authorization")));
-    if (!grant.has_value()) return responder->Send(NoKey(request));
-    request.key_priority = grant->priority;
-  }
+  if (auto refusal = Admit(&request)) return responder->Send(*std::move(refusal));
   routes_->Serve(std::move(request), std::move(responder));
 }
 
@@ -108,7 +128,10 @@ void Edge::Complete(const http::Request& request, http::Response* response) cons
   metrics_->CountAnswer(pattern.empty() ? "other" : pattern, response->status);
   // A probe that says no is an answer, not a refusal.
   if (response->status >= 400 && response->error_code != "not_ready") {
-    LogRefusal(request, *response);
+    const auto caller = access_.CallerOf(request.Get("Authorization"));
+    static const Caller kNobody;  // no header may say whose request it is where keys do
+    LogRefusal(request, *response,
+               caller == nullptr && access_.required() ? &kNobody : caller.get());
   }
 }
 

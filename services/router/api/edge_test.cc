@@ -430,6 +430,69 @@ TEST_F(EdgeTest, APageOfAnAllowedOriginCanUseTheApi) {
   EXPECT_EQ(HeaderOf(Get("/v1/models", other), "Access-Control-Allow-Origin"), "");
 }
 
+// A form post needs no preflight, so the router has to refuse it itself.
+TEST_F(EdgeTest, APageOfAnotherSitePostsNothingWithoutAKey) {
+  Start();
+  const std::string form =
+      "--x\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--x--\r\n";
+  for (const std::vector<http::Header>& page :
+       {std::vector<http::Header>{{"Origin", "https://evil.example"}},
+        {{"Origin", "null"}},
+        {{"Sec-Fetch-Site", "cross-site"}}}) {
+    std::vector<http::Header> upload = page;
+    upload.push_back({"Content-Type", "multipart/form-data; boundary=x"});
+    const http::Response posted = Fetch(server_->port(), "POST", "/v1/files", form, upload);
+    EXPECT_EQ(posted.status, 403) << page[0].value;
+    EXPECT_NE(posted.body.find("origin_not_allowed"), std::string::npos) << posted.body;
+    EXPECT_EQ(Post("/v1/completions", Completion(), page).status, 403) << page[0].value;
+    EXPECT_EQ(Fetch(server_->port(), "DELETE", "/v1/files/f", {}, page).status, 403);
+  }
+  EXPECT_EQ(Post("/v1/completions", Completion(), {{"Origin", "http://localhost:5173"}}).status,
+            200);
+  EXPECT_EQ(Post("/v1/completions", Completion(), {{"Sec-Fetch-Site", "same-origin"}}).status, 200);
+}
+
+TEST_F(EdgeTest, APageWhoseNameWasMadeToResolveHereReadsNothing) {
+  edge_options_.host = "127.0.0.1";
+  edge_options_.allowed_hosts = {"proxy.example"};
+  Start();
+  const auto ask = [this](const std::string& host) {
+    http::testing::RawClient client(server_->port());
+    client.Send("GET /v1/models HTTP/1.1\r\nHost: " + host + "\r\n\r\n");
+    return client.ReadResponse().status;
+  };
+  EXPECT_EQ(ask("evil.example:8000"), 403);
+  for (const char* own : {"127.0.0.1:8000", "[::1]:8000", "localhost", "LOCALHOST:8000",
+                          "a.localhost:1", "Proxy.example:443"}) {
+    EXPECT_NE(ask(own), 403) << own;
+  }
+}
+
+// Ids, names and paths of a client are in logs, which people read in terminals.
+TEST_F(EdgeTest, AHostileClientForgesNoLogLine) {
+  Start();
+  ::testing::internal::CaptureStderr();
+  const std::string forged = "x\n{\"msg\":\"request\",\"forged\":true}\r\x1b[2J\x7f\u2028";
+  EXPECT_EQ(Post("/v1/completions", {{"model", forged}, {"prompt", "p"}}).status, 404);
+  EXPECT_EQ(Get("/v1/%0A%7B%22forged%22:true%7D%1B%5B2J").status, 404);
+  const http::Response named = Get(
+      "/nowhere",
+      {{"X-Request-Id", "a\x1b[2Jb"}, {"X-Session-Id", "s\x1b[2J"}, {"X-Tenant-Id", "t\x08\x08"}});
+  EXPECT_EQ(HeaderOf(named, "X-Request-Id").rfind("req-", 0), 0u) << "another id is made";
+  const std::string log = CapturedLog();
+  EXPECT_EQ(log.find('\x1b'), std::string::npos);
+  EXPECT_EQ(log.find('\r'), std::string::npos);
+  EXPECT_EQ(log.find('\x08'), std::string::npos);
+  int lines = 0;
+  std::istringstream text(log);
+  for (std::string line; std::getline(text, line); ++lines) {
+    const Json json = Json::parse(line, nullptr, false);
+    ASSERT_FALSE(json.is_discarded()) << line;
+    EXPECT_FALSE(json.contains("forged")) << line;
+  }
+  EXPECT_GE(lines, 3);
+}
+
 TEST(EdgeOptionsTest, WithoutKeysOnlyThisMachinesPagesMayAsk) {
   const auto cors = http::Cors::Create(DefaultOrigins(false), "").value();
   for (const auto& [origin, allowed] :
@@ -477,8 +540,13 @@ TEST_F(EdgeTest, WithAKeyFileOnlyItsKeysAreServed) {
   }
   EXPECT_EQ(Post("/v1/completions", Completion(), right).status, 200);
   EXPECT_EQ(Get("/v1/models", right).status, 200);
-  for (const char* path : {"/livez", "/readyz", "/health", "/ping", "/version", "/metrics"}) {
+  for (const char* path : {"/livez", "/readyz", "/health", "/ping"}) {
     EXPECT_EQ(Get(path).status, 200) << path;
+  }
+  for (const char* path : {"/version", "/metrics", "/openapi.json"}) {
+    EXPECT_EQ(Get(path).status, 401) << path;
+    EXPECT_EQ(Get(path, wrong).status, 401) << path;
+    EXPECT_EQ(Get(path, right).status, 200) << path;
   }
   // A browser asks for leave without the key.
   const http::Response preflight =

@@ -1,26 +1,20 @@
 #include "services/router/api/identity.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "services/http/request_id.h"
+#include "services/tracing/context.h"
 
 namespace skein::services {
 namespace {
 
-bool IsLowerHex(std::string_view text) {
-  return text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
-
-bool AllZero(std::string_view text) {
-  return text.find_first_not_of('0') == std::string_view::npos;
-}
-
 struct Alias {
   const char* header;
-  enum { kSession, kTenant, kPriorityName, kPriorityNumber } meaning;
+  enum { kSession, kTenant, kPriorityName, kPriorityNumber, kTtftGoal, kTpotGoal } meaning;
 };
 
 // Agents, gateways and load generators that send them: Dynamo, Claude Code, OpenCode, Codex,
@@ -39,6 +33,10 @@ constexpr Alias kAliases[] = {
     {"x-dynamo-request-strict-priority", Alias::kPriorityNumber},
     {"x-llm-d-inference-objective", Alias::kPriorityName},
     {"x-smg-priority", Alias::kPriorityName},
+    {"x-llm-d-slo-ttft-ms", Alias::kTtftGoal},
+    {"x-slo-ttft-ms", Alias::kTtftGoal},
+    {"x-llm-d-slo-tpot-ms", Alias::kTpotGoal},
+    {"x-slo-tpot-ms", Alias::kTpotGoal},
 };
 
 bool IsInt32(std::string_view text) {
@@ -54,18 +52,22 @@ openai::ApiError BadPriority(const Alias& alias) {
                               absl::StrCat("Header ", alias.header, " must be ", wanted, "."));
 }
 
+constexpr double kGoalMsMax = 86'400'000;  // a day
+
+// False: it is no time in milliseconds, above 0 and at most a day.
+bool ReadGoal(std::string_view text, int64_t* goal_us) {
+  double ms = 0;
+  const bool number = absl::SimpleAtod(absl::string_view(text.data(), text.size()), &ms) &&
+                      ms > 0 && ms <= kGoalMsMax;
+  if (number) *goal_us = std::max<int64_t>(1, static_cast<int64_t>(ms * 1000));
+  return number;
+}
+
 }  // namespace
 
 std::string TraceparentOf(const http::Request& request) {
-  const std::string_view text = request.Get("traceparent");
-  const bool framed =
-      text.size() == 55 && text.substr(0, 3) == "00-" && text[35] == '-' && text[52] == '-';
-  if (!framed) return {};
-  const std::string_view trace = text.substr(3, 32), span = text.substr(36, 16),
-                         flags = text.substr(53);
-  const bool valid = IsLowerHex(trace) && IsLowerHex(span) && IsLowerHex(flags) &&
-                     !AllZero(trace) && !AllZero(span);
-  return valid ? std::string(text) : std::string();
+  const auto context = ParseTraceparent(request.Get("traceparent"));
+  return context.has_value() ? FormatTraceparent(*context) : "";
 }
 
 // FNV-1a (Fowler, Noll and Vo), 64 bits.
@@ -82,6 +84,18 @@ openai::MaybeError ReadHints(const std::vector<http::Header>& headers, ClientHin
   for (const Alias& alias : kAliases) {
     const std::string value(http::FindHeader(headers, alias.header));
     if (value.empty()) continue;
+    if (alias.meaning == Alias::kTtftGoal || alias.meaning == Alias::kTpotGoal) {
+      int64_t* const goal_us =
+          alias.meaning == Alias::kTtftGoal ? &hints->ttft_goal_us : &hints->tpot_goal_us;
+      if (int64_t read_us = 0; !ReadGoal(value, &read_us)) {
+        return openai::InvalidParam(
+            alias.header, absl::StrCat("Header ", alias.header,
+                                       " must be milliseconds, above 0 and at most 86400000."));
+      } else if (*goal_us == 0) {
+        *goal_us = read_us;
+      }
+      continue;
+    }
     const bool plain = http::IsPlainName(value);
     const bool number = alias.meaning == Alias::kPriorityNumber;
     if (number || alias.meaning == Alias::kPriorityName) {

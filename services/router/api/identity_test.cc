@@ -1,12 +1,9 @@
-// What headers and the key file say.
+// What headers say.
 #include "services/router/api/identity.h"
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
-#include "services/base/file.h"
-#include "services/router/api/api_keys.h"
+#include <utility>
 
 namespace skein::services {
 namespace {
@@ -60,105 +57,27 @@ TEST(HintsTest, APriorityThatIsNoneIsRefusedByName) {
   }
 }
 
-TEST(ApiKeysTest, KeysAndDigestsAreAdmittedAndNothingElse) {
-  // The second is the digest of "hashed".
-  const auto keys = ApiKeys::Parse(
-      "# for tests\n\n  sk-plain  \r\n"
-      "sha256:1a06df824ed741b53c785079a6347f00eec5af82f9850775409ca69dff4068a6\nsk-last");
-  ASSERT_TRUE(keys.ok()) << keys.status();
-  EXPECT_EQ(keys->size(), 3u);
-  EXPECT_TRUE(keys->Admits("sk-plain"));
-  EXPECT_TRUE(keys->Admits("sk-last"));
-  EXPECT_TRUE(keys->Admits("hashed"));
-  for (const char* wrong : {"", "sk-plai", "sk-plain ", "SK-PLAIN", "# for tests",
-                            "1a06df824ed741b53c785079a6347f00eec5af82f9850775409ca69dff4068a6"}) {
-    EXPECT_FALSE(keys->Admits(wrong)) << wrong;
+TEST(HintsTest, GoalsAreMilliseconds) {
+  const auto goals = [](const std::vector<Header>& headers) {
+    ClientHints hints;
+    EXPECT_FALSE(ReadHints(headers, &hints).has_value());
+    return std::pair(hints.ttft_goal_us, hints.tpot_goal_us);
+  };
+  EXPECT_EQ(goals({}), std::pair(int64_t{0}, int64_t{0}));
+  EXPECT_EQ(goals({{"X-LLM-D-SLO-TTFT-ms", "2000"}, {"x-llm-d-slo-tpot-ms", "12.5"}}),
+            std::pair(int64_t{2'000'000}, int64_t{12'500}));
+  EXPECT_EQ(goals({{"x-slo-ttft-ms", "1"}, {"x-slo-tpot-ms", "2"}}),
+            std::pair(int64_t{1000}, int64_t{2000}));
+  EXPECT_EQ(goals({{"x-slo-ttft-ms", "1"}, {"x-llm-d-slo-ttft-ms", "7"}}).first, 7000);
+  for (const char* value : {"0", "-1", "soon", "86400001", "nan", "inf", "1 s"}) {
+    for (const char* name : {"x-llm-d-slo-ttft-ms", "x-slo-ttft-ms", "x-llm-d-slo-tpot-ms"}) {
+      ClientHints hints;
+      const openai::MaybeError error = ReadHints({{name, value}}, &hints);
+      ASSERT_TRUE(error.has_value()) << name << ": " << value;
+      EXPECT_EQ(error->status, 400);
+      EXPECT_EQ(error->param, name);
+    }
   }
-}
-
-TEST(ApiKeysTest, ADigestAdmitsItsKey) {
-  // sha256sum of "abc", FIPS 180-4's example.
-  const auto keys =
-      ApiKeys::Parse("sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad\n");
-  ASSERT_TRUE(keys.ok()) << keys.status();
-  EXPECT_TRUE(keys->Admits("abc"));
-  EXPECT_FALSE(keys->Admits("abd"));
-}
-
-TEST(ApiKeysTest, AKeyMayHaveAPriority) {
-  const auto keys = ApiKeys::Parse(
-      "plain\nurgent  priority=-5\n"
-      "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad priority=0\n");
-  ASSERT_TRUE(keys.ok()) << keys.status();
-  EXPECT_EQ(keys->Find("plain")->priority, std::nullopt);
-  EXPECT_EQ(keys->Find("urgent")->priority, -5);
-  EXPECT_EQ(keys->Find("abc")->priority, 0);
-  EXPECT_EQ(keys->Find("urgent priority=-5"), nullptr);
-  for (const char* line : {"k prio=1", "k priority=", "k priority=x", "k priority=2147483648",
-                           "k priority=-2147483648", "k priority=1 x"}) {
-    const absl::Status status = ApiKeys::Parse(line).status();
-    EXPECT_EQ(status.message().substr(0, 8), "line 1: ") << line << ": " << status;
-    EXPECT_NE(status.message().find("priority="), absl::string_view::npos) << status;
-  }
-}
-
-TEST(ApiKeysTest, AKeyHasOnePriority) {
-  const std::string digest =
-      "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";  // of "abc"
-  for (const std::string& second : {std::string("abc priority=2"), std::string("abc"), digest}) {
-    const absl::Status status = ApiKeys::Parse("abc priority=1\nother\n" + second).status();
-    EXPECT_EQ(status.message(), "line 3: the key of line 1 with another priority") << second;
-  }
-  const auto same = ApiKeys::Parse("abc priority=1\n" + digest + "  priority=1\nk\nk\n");
-  ASSERT_TRUE(same.ok()) << same.status();
-  EXPECT_EQ(same->size(), 2u);
-  EXPECT_EQ(same->Find("abc")->priority, 1);
-}
-
-TEST(ApiKeysTest, APriorityIsNotAKey) {
-  for (const char* line : {"priority=3", "priority=", "priority=x", "priority=3 priority=4"}) {
-    const absl::Status status = ApiKeys::Parse(std::string("key\n") + line).status();
-    EXPECT_EQ(status.message(),
-              "line 2: 'priority=' is behind a key and a space, and no key begins with it")
-        << line;
-  }
-}
-
-TEST(ApiKeysTest, BadLinesAreNamedByNumberAndNeverShown) {
-  const auto keys = ApiKeys::Parse("good\nsecret with space\nsha256:secret12\n");
-  ASSERT_FALSE(keys.ok());
-  const std::string message(keys.status().message());
-  EXPECT_NE(message.find("line 2: "), std::string::npos) << message;
-  EXPECT_NE(message.find("line 3: "), std::string::npos) << message;
-  EXPECT_EQ(message.find("line 1: "), std::string::npos) << message;
-  EXPECT_EQ(message.find("secret"), std::string::npos) << message;
-  EXPECT_EQ(ApiKeys::Parse("# nothing\n\n").status().message(), "the file has no keys");
-}
-
-TEST(ApiKeysTest, TheSchemeIsBearerInAnyCase) {
-  EXPECT_EQ(BearerOf("Bearer k"), "k");
-  EXPECT_EQ(BearerOf("bearer  k "), "k");
-  for (const char* other : {"", "k", "Basic k", "Bearer"}) EXPECT_EQ(BearerOf(other), "") << other;
-}
-
-TEST(ApiKeyFileTest, IsReadAnewAndABadFileChangesNothing) {
-  const std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/keys";
-  EXPECT_TRUE(ApiKeyFile("").Admits("anything"));
-  ApiKeyFile keys(path);
-  const absl::Status missing = keys.Read();
-  EXPECT_NE(missing.message().find(path), std::string::npos) << missing;
-  EXPECT_FALSE(keys.Admits("one"));
-  ASSERT_TRUE(WriteFile(path, "one\n").ok());
-  ASSERT_TRUE(keys.Read().ok());
-  EXPECT_TRUE(keys.Admits("one"));
-  ASSERT_TRUE(WriteFile(path, "two\nbad line\n").ok());
-  EXPECT_NE(keys.Read().message().find("line 2"), std::string::npos);
-  EXPECT_TRUE(keys.Admits("one"));
-  EXPECT_FALSE(keys.Admits("two"));
-  ASSERT_TRUE(WriteFile(path, "two\n").ok());
-  ASSERT_TRUE(keys.Read().ok());
-  EXPECT_FALSE(keys.Admits("one"));
-  EXPECT_TRUE(keys.Admits("two"));
 }
 
 TEST(Identity, ASessionIsAKeyThatAllRoutersAgreeOn) {

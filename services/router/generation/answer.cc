@@ -7,6 +7,7 @@
 
 #include "services/log/log_limit.h"
 #include "services/router/api/api_error_map.h"
+#include "services/router/spans/gen_ai.h"
 #include "services/rpc/status_map.h"
 
 namespace skein::services {
@@ -21,6 +22,22 @@ std::vector<size_t> Iota(size_t n) {
   std::vector<size_t> numbers(n);
   std::iota(numbers.begin(), numbers.end(), size_t{0});
   return numbers;
+}
+
+double Seconds(int64_t us) { return static_cast<double>(us) * 1e-6; }
+
+// error.type of spans and metrics; empty: it was answered as asked.
+std::string_view ErrorTypeOf(int status, const openai::ApiError& error) {
+  if (status == 499) return "client_disconnected";
+  if (!error.code.empty()) return error.code;
+  return status >= 400 ? "_OTHER" : "";
+}
+
+// For the log; empty: it has none.
+std::string TraceIdOf(const AnswerPlan& plan) {
+  if (plan.spans != nullptr) return Hex(plan.spans->context().trace);
+  const auto of_client = ParseTraceparent(plan.traceparent);
+  return of_client.has_value() ? Hex(of_client->trace) : "";
 }
 
 }  // namespace
@@ -59,7 +76,8 @@ void Answer::Start() {
   // Choices share their prompt's KV, so they belong in one cell.
   if (affinity == 0 && plan_.specs.size() > 1) affinity = Mix64(plan_.specs.front()->id.serial);
   for (size_t i = 0; i < plan_.specs.size() && !closed_; ++i) {
-    shell_->Submit(*plan_.specs[i], plan_.traceparent, shared_from_this(), /*shape=*/{}, affinity);
+    shell_->Submit(*plan_.specs[i], plan_.traceparent, shared_from_this(), /*shape=*/{}, affinity,
+                   plan_.spans);
     if (plan_.trace == nullptr) plan_.specs[i]->prompt = {};  // the router has it as bytes
   }
 }
@@ -93,15 +111,27 @@ void Answer::Measure(ChoiceState* choice) {
   if (plan_.offline) {
     // not observed
   } else if (choice->last_token_us == 0) {
-    series.ttft_s.Observe(static_cast<double>(now - plan_.arrived_us) * 1e-6);
+    Observe(Seconds(now - plan_.arrived_us), &series.ttft_s, &series.ttft_exemplars);
   } else {
-    series.inter_token_s.Observe(static_cast<double>(now - choice->last_token_us) * 1e-6);
+    Observe(Seconds(now - choice->last_token_us), &series.inter_token_s,
+            &series.inter_token_exemplars);
   }
   if (choice->first_token_us == 0) choice->first_token_us = now;
-  if (first_token_us_ == 0) first_token_us_ = now;
+  if (first_token_us_ == 0) {
+    first_token_us_ = now;
+    if (plan_.spans != nullptr) plan_.spans->Enter(RequestPhase::kStream, now);
+  }
   choice->last_token_us = now;
   ++choice->output_tokens;
   series.generation_tokens.Increment();
+}
+
+void Answer::Observe(double seconds, prometheus::Histogram* histogram,
+                     SeriesExemplars* exemplars) const {
+  histogram->Observe(seconds);
+  const std::string_view trace =
+      plan_.spans == nullptr ? std::string_view() : plan_.spans->ExemplarId();
+  if (!trace.empty()) exemplars->Note(seconds, trace);
 }
 
 void Answer::OnAccepted(scheduler::RequestId id) {
@@ -163,14 +193,14 @@ void Answer::OnEnd(const scheduler::End& end) {
   if (!end.status.ok()) return Fail(ErrorFrom(end.status), 0, end.begun);
   Accept(index);
   --uncounted_;
+  choice.finish_reason = end.reason == scheduler::FinishReason::kLength ? "length" : "stop";
   if (!plan_.offline) {
-    metrics_->CountFinished(
-        plan_.model->name,
-        {.reason = end.reason == scheduler::FinishReason::kLength ? "length" : "stop",
-         .times = choice.times,
-         .prompt_tokens = end.prompt_tokens,
-         .output_tokens = end.output_tokens,
-         .max_tokens = plan_.specs[index]->max_tokens});
+    metrics_->CountFinished(plan_.model->name, {.reason = choice.finish_reason,
+                                                .times = choice.times,
+                                                .prompt_tokens = end.prompt_tokens,
+                                                .output_tokens = end.output_tokens,
+                                                .max_tokens = plan_.specs[index]->max_tokens});
+    CountTokens(choice);
   }
   Begin(index, end.prompt_logprobs);
   const auto& eos = plan_.model->eos_ids;
@@ -178,6 +208,13 @@ void Answer::OnEnd(const scheduler::End& end) {
                      std::count(eos.begin(), eos.end(), end.stop_token) > 0);
   if (plan_.options.stream) EmitText(index);
   if (open_ == 0) Complete();
+}
+
+void Answer::CountTokens(const ChoiceState& choice) {
+  if (choice.output_tokens < 2) return;
+  metrics_->gen_ai().CountTokens(
+      OperationOf(plan_.head.kind), plan_.model->name,
+      Seconds(choice.times.decode_us) / static_cast<double>(choice.output_tokens - 1));
 }
 
 void Answer::OnReject(const scheduler::Reject& reject) {
@@ -340,22 +377,72 @@ void Answer::CancelRest() {
   }
 }
 
+void Answer::EndSpans(int status, const openai::ApiError& error, const openai::Usage& usage,
+                      int64_t now_us) {
+  if (plan_.spans == nullptr) return;
+  RequestSpans& spans = *plan_.spans;
+  std::vector<std::string> reasons;
+  reasons.reserve(choices_.size());
+  for (const ChoiceState& choice : choices_) {
+    reasons.emplace_back(choice.finish_reason.empty() ? "error" : choice.finish_reason);
+  }
+  spans.Add({"gen_ai.response.id", plan_.head.id});
+  spans.Add({"gen_ai.response.model", plan_.model->name});
+  spans.Add({"gen_ai.response.finish_reasons", std::move(reasons)});
+  spans.Add({"gen_ai.usage.input_tokens", usage.prompt_tokens});
+  spans.Add({"gen_ai.usage.output_tokens", usage.completion_tokens});
+  if (first_token_us_ != 0) {
+    spans.Add({"gen_ai.response.time_to_first_chunk",
+               static_cast<double>(first_token_us_ - plan_.arrived_us) * 1e-6});
+  }
+  spans.End(status, ErrorTypeOf(status, error), now_us);
+}
+
+void Answer::CountAnswer(int status, const openai::ApiError& error, int64_t now_us) {
+  metrics_->CountAnswer(plan_.path, status);
+  RouterMetrics::Model& series = metrics_->Of(plan_.model->name);
+  const double seconds = Seconds(now_us - plan_.arrived_us);
+  Observe(seconds, &series.e2e_s, &series.e2e_exemplars);
+  const std::string_view operation = OperationOf(plan_.head.kind);
+  const std::string_view failure = ErrorTypeOf(status, error);
+  metrics_->gen_ai().CountRequest(operation, plan_.model->name, failure, seconds);
+  if (!failure.empty() || first_token_us_ == 0) return;
+  metrics_->gen_ai().CountFirstToken(operation, plan_.model->name,
+                                     Seconds(first_token_us_ - plan_.arrived_us));
+}
+
+// What a tenant has used: what instances may have worked for. A request that was refused, or that
+// failed before its first token, costs nothing; one whose client has left costs its prompt.
+void Answer::Charged(int status, std::string_view outcome, const openai::ApiError& error,
+                     const openai::Usage& usage) {
+  using scheduler::tenants::Outcome;
+  if (plan_.charge == nullptr) return;
+  const bool counts = status == 200 || status == 499 || first_token_us_ != 0;
+  const Outcome how = status == 200          ? Outcome::kFinished
+                      : status == 499        ? Outcome::kCancelled
+                      : outcome == "refused" ? Outcome::kRefused
+                                             : Outcome::kFailed;
+  plan_.charge->End(how, status, error.code,
+                    counts
+                        ? scheduler::tenants::TokenUse{usage.prompt_tokens, usage.completion_tokens}
+                        : scheduler::tenants::TokenUse{});
+}
+
 void Answer::Close(int status, std::string_view outcome, const openai::ApiError& error) {
   closed_ = true;
   const int64_t now = MonotonicUs();
   const openai::Usage usage = TotalUsage();
+  EndSpans(status, error, usage, now);
+  Charged(status, outcome, error, usage);
   const bool recorded = plan_.trace != nullptr && outcome != "refused";
   for (size_t i = 0; recorded && i < choices_.size(); ++i) {
     plan_.trace->Record({plan_.arrived_us, plan_.specs[i], choices_[i].output_tokens});
   }
-  if (!plan_.offline) {
-    metrics_->CountAnswer(plan_.path, status);
-    metrics_->Of(plan_.model->name)
-        .e2e_s.Observe(static_cast<double>(now - plan_.arrived_us) * 1e-6);
-  }
+  if (!plan_.offline) CountAnswer(status, error, now);
   const Level level = status == 500 || status == 503 ? Level::kWarning : Level::kInfo;
   const std::initializer_list<LogField> fields = {
       {"request_id", plan_.request_id},
+      {"trace_id", TraceIdOf(plan_)},
       {"id", plan_.head.id},
       {"path", plan_.path},
       {"model", plan_.model->name},

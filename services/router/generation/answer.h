@@ -17,6 +17,7 @@
 #include "services/openai/request.h"
 #include "services/openai/response.h"
 #include "services/openai/responses.h"
+#include "services/router/access/accounts.h"
 #include "services/router/api/identity.h"
 #include "services/router/generation/best_of.h"
 #include "services/router/generation/choice_text.h"
@@ -24,6 +25,7 @@
 #include "services/router/link/router_shell.h"
 #include "services/router/request_times.h"
 #include "services/router/router_metrics.h"
+#include "services/router/spans/request_spans.h"
 #include "services/router/trace_recorder.h"
 
 namespace skein::services {
@@ -42,11 +44,13 @@ struct AnswerPlan {
   std::string path;                   // of the HTTP request
   std::string request_id;             // the client's, or one made up
   ClientHints hints;
-  std::string traceparent;
+  std::string traceparent;              // the client's
+  std::shared_ptr<RequestSpans> spans;  // null: the request is not traced
   int64_t arrived_us = 0;
   bool offline = false;            // a line of a job: its latencies are nobody's wait
   TraceRecorder* trace = nullptr;  // outlives the answer; null: it is not recorded
   std::shared_ptr<http::ByteBudget::Lease> held;  // of the process's bytes; null: there is no bound
+  std::shared_ptr<Charge> charge;                 // the tenant's; null: no accounts are kept
 };
 
 class Answer : public RequestListener, public std::enable_shared_from_this<Answer> {
@@ -72,6 +76,7 @@ class Answer : public RequestListener, public std::enable_shared_from_this<Answe
     bool begun = false;     // its prompt was echoed, its role sent
     bool ended = false;
     bool prompt_ids_sent = false;
+    std::string_view finish_reason;  // once ended; empty: it failed
     int64_t first_token_us = 0;
     int64_t last_token_us = 0;
     int64_t output_tokens = 0;  // that have come so far; in the end all that were sampled
@@ -86,6 +91,8 @@ class Answer : public RequestListener, public std::enable_shared_from_this<Answe
   const PreparedPrompt& PromptOf(size_t index) const;
   void Begin(size_t index, const std::string& prompt_logprobs);
   void Measure(ChoiceState* choice);
+  void Observe(double seconds, prometheus::Histogram* histogram, SeriesExemplars* exemplars) const;
+  void CountTokens(const ChoiceState& choice);
   RequestTimes TimesOf(const ChoiceState& choice, const scheduler::RequestTimes& before) const;
   void EmitText(size_t index);
   std::vector<openai::Choice> TakeChoices();
@@ -102,6 +109,11 @@ class Answer : public RequestListener, public std::enable_shared_from_this<Answe
   void CancelRest();
   // Counts and logs; before the client is told, so that it finds itself counted.
   void Close(int status, std::string_view outcome, const openai::ApiError& error = {});
+  void EndSpans(int status, const openai::ApiError& error, const openai::Usage& usage,
+                int64_t now_us);
+  void CountAnswer(int status, const openai::ApiError& error, int64_t now_us);
+  void Charged(int status, std::string_view outcome, const openai::ApiError& error,
+               const openai::Usage& usage);
   openai::Usage TotalUsage() const;
 
   AnswerPlan plan_;

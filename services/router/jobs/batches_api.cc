@@ -8,6 +8,7 @@
 #include "services/router/api/body_notes.h"
 #include "services/router/jobs/job_objects.h"
 #include "services/router/jobs/list_query.h"
+#include "services/router/jobs/owner.h"
 
 namespace skein::services {
 namespace {
@@ -16,23 +17,16 @@ constexpr char kPath[] = "/v1/batches";
 constexpr char kCancel[] = "/cancel";
 constexpr int64_t kListMax = 100;
 
-// Of "/v1/batches/ID" and "/v1/batches/ID/cancel".
-std::string IdOf(const http::Request& request) {
-  std::string id = request.path.substr(sizeof(kPath));
-  if (id.ends_with(kCancel)) id.resize(id.size() - (sizeof(kCancel) - 1));
-  return id;
-}
-
-v1::JobId JobIdOf(const std::string& id) {
+v1::JobId JobIdOf(const http::Request& request) {
   v1::JobId out;
-  out.set_id(id);
+  out.set_id(IdIn(request, kPath, kCancel));
+  SetOwner(request, &out);
   return out;
 }
 
-const openai::ApiError kDraining = {503, "This router is shutting down. Retry.", "", "draining"};
-
-v1::CreateJobRequest JobOf(const openai::BatchRequest& batch) {
+v1::CreateJobRequest JobOf(const http::Request& request, const openai::BatchRequest& batch) {
   v1::CreateJobRequest job;
+  SetOwner(request, &job);
   job.set_id("batch_" + RandomHex());
   job.set_input_file(batch.input_file);
   job.set_endpoint(batch.endpoint);
@@ -61,7 +55,7 @@ void BatchesApi::AddRoutes(http::Routes* routes) {
 }
 
 void BatchesApi::Create(const http::Request& request, const ResponderPtr& responder) {
-  if (options_.draining()) return responder->Send(ToResponse(kDraining));
+  if (options_.draining()) return responder->Send(ToResponse(Draining()));
   if (std::string why = WhyNotPlainJson(request); !why.empty()) {
     return responder->Send(ToResponse({415, std::move(why), "", "unsupported_media_type"}));
   }
@@ -73,7 +67,7 @@ void BatchesApi::Create(const http::Request& request, const ResponderPtr& respon
     responder->Send(std::move(response));
   };
   if (error) return answer(ToResponse(*error));
-  jobs_->Call(&JobsClient::Stub::async_interface::CreateJob, JobOf(batch),
+  jobs_->Call(&JobsClient::Stub::async_interface::CreateJob, JobOf(request, batch),
               [answer, file = batch.input_file](const absl::StatusOr<v1::JobStatus>& job) {
                 answer(job.ok() ? JsonAnswer(BatchBody(*job))
                                 : ToResponse(JobsError(job.status(),
@@ -89,6 +83,7 @@ void BatchesApi::List(const http::Request& request, const ResponderPtr& responde
   v1::ListJobsRequest asked;
   asked.set_limit(static_cast<uint32_t>(query.limit));
   asked.set_after(query.after);
+  SetOwner(request, &asked);
   jobs_->Call(&JobsClient::Stub::async_interface::ListJobs, asked,
               [responder, after = query.after](const absl::StatusOr<v1::ListJobsResponse>& list) {
                 openai::ApiError missing = NoSuchBatch(after);
@@ -100,8 +95,8 @@ void BatchesApi::List(const http::Request& request, const ResponderPtr& responde
 }
 
 void BatchesApi::Retrieve(const http::Request& request, const ResponderPtr& responder) {
-  const std::string id = IdOf(request);
-  jobs_->Call(&JobsClient::Stub::async_interface::GetJob, JobIdOf(id),
+  const std::string id = IdIn(request, kPath, kCancel);
+  jobs_->Call(&JobsClient::Stub::async_interface::GetJob, JobIdOf(request),
               [responder, id](const absl::StatusOr<v1::JobStatus>& job) {
                 responder->Send(job.ok() ? JsonAnswer(BatchBody(*job))
                                          : ToResponse(JobsError(job.status(), NoSuchBatch(id))));
@@ -109,19 +104,22 @@ void BatchesApi::Retrieve(const http::Request& request, const ResponderPtr& resp
 }
 
 void BatchesApi::Cancel(const http::Request& request, const ResponderPtr& responder) {
-  const std::string id = IdOf(request);
-  jobs_->Call(&JobsClient::Stub::async_interface::CancelJob, JobIdOf(id),
-              [this, responder, id](const absl::StatusOr<v1::JobStatus>& job) {
-                if (absl::IsFailedPrecondition(job.status())) return RefuseCancel(id, responder);
+  const v1::JobId id_of_owner = JobIdOf(request);
+  jobs_->Call(&JobsClient::Stub::async_interface::CancelJob, id_of_owner,
+              [this, responder, id_of_owner,
+               id = id_of_owner.id()](const absl::StatusOr<v1::JobStatus>& job) {
+                if (absl::IsFailedPrecondition(job.status())) {
+                  return RefuseCancel(id_of_owner, responder);
+                }
                 responder->Send(job.ok() ? JsonAnswer(BatchBody(*job))
                                          : ToResponse(JobsError(job.status(), NoSuchBatch(id))));
               });
 }
 
 // It has ended, or the orchestrator keeps no jobs at all.
-void BatchesApi::RefuseCancel(const std::string& id, const ResponderPtr& responder) {
-  jobs_->Call(&JobsClient::Stub::async_interface::GetJob, JobIdOf(id),
-              [responder, id](const absl::StatusOr<v1::JobStatus>& job) {
+void BatchesApi::RefuseCancel(const v1::JobId& asked, const ResponderPtr& responder) {
+  jobs_->Call(&JobsClient::Stub::async_interface::GetJob, asked,
+              [responder, id = asked.id()](const absl::StatusOr<v1::JobStatus>& job) {
                 if (!job.ok()) {
                   return responder->Send(ToResponse(JobsError(job.status(), NoSuchBatch(id))));
                 }

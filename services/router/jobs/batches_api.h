@@ -29,7 +29,7 @@ class BatchesApi {
   void List(const http::Request& request, const ResponderPtr& responder);
   void Retrieve(const http::Request& request, const ResponderPtr& responder);
   void Cancel(const http::Request& request, const ResponderPtr& responder);
-  void RefuseCancel(const std::string& id, const ResponderPtr& responder);
+  void RefuseCancel(const v1::JobId& asked, const ResponderPtr& responder);
 
   const BatchesApiOptions options_;
   JobsClient* const jobs_;

@@ -23,7 +23,7 @@ class ClientDownload::Stream : public grpc::ClientReadReactor<v1::FileContent>,
 
   void Open() {
     self_ = shared_from_this();
-    id_.set_id(download_->id_);
+    id_ = download_->id_;
     context_.set_deadline(std::chrono::system_clock::now() + kDownloadMax);
     download_->jobs_->calls()->Add(&context_);
     stub_->async()->ReadFile(&context_, &id_, this);
@@ -92,14 +92,14 @@ class ClientDownload::Stream : public grpc::ClientReadReactor<v1::FileContent>,
   std::shared_ptr<Stream> self_;
 };
 
-ClientDownload::ClientDownload(JobsClient* jobs, std::string id,
+ClientDownload::ClientDownload(JobsClient* jobs, v1::FileId id,
                                std::shared_ptr<http::Responder> responder, Refuse refuse)
     : jobs_(jobs),
       id_(std::move(id)),
       responder_(std::move(responder)),
       refuse_(std::move(refuse)) {}
 
-void ClientDownload::Begin(JobsClient* jobs, const std::string& id,
+void ClientDownload::Begin(JobsClient* jobs, const v1::FileId& id,
                            std::shared_ptr<http::Responder> responder, Refuse refuse) {
   auto self = std::make_shared<ClientDownload>(jobs, id, std::move(responder), std::move(refuse));
   const std::weak_ptr<ClientDownload> weak = self;
@@ -137,6 +137,7 @@ bool ClientDownload::Send(uint64_t at, std::string bytes) {
   if (head) {
     http::Response response;
     response.content_type = "application/octet-stream";
+    response.within = kDownloadMax;
     responder_->StartStream(std::move(response));
   }
   bytes.erase(0, skip);

@@ -20,10 +20,10 @@ class ClientDownload : public std::enable_shared_from_this<ClientDownload> {
   using Refuse = std::function<void(const absl::Status&)>;
 
   // `jobs` outlives it. It lives until the answer has ended. Any thread.
-  static void Begin(JobsClient* jobs, const std::string& id,
+  static void Begin(JobsClient* jobs, const v1::FileId& id,
                     std::shared_ptr<http::Responder> responder, Refuse refuse);
 
-  ClientDownload(JobsClient* jobs, std::string id, std::shared_ptr<http::Responder> responder,
+  ClientDownload(JobsClient* jobs, v1::FileId id, std::shared_ptr<http::Responder> responder,
                  Refuse refuse);
 
  private:
@@ -36,7 +36,7 @@ class ClientDownload : public std::enable_shared_from_this<ClientDownload> {
   void Ended(const absl::Status& status);
 
   JobsClient* const jobs_;
-  const std::string id_;
+  const v1::FileId id_;
   const std::shared_ptr<http::Responder> responder_;
   const Refuse refuse_;
   std::mutex mu_;  // guards all below

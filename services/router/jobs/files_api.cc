@@ -8,6 +8,7 @@
 #include "services/router/jobs/client_download.h"
 #include "services/router/jobs/job_objects.h"
 #include "services/router/jobs/list_query.h"
+#include "services/router/jobs/owner.h"
 #include "services/router/jobs/upload_form.h"
 
 namespace skein::services {
@@ -18,20 +19,13 @@ constexpr char kContent[] = "/content";
 constexpr size_t kUploadBytes = 2 * ClientUpload::kBufferBytes;  // that one holds, at most
 constexpr int64_t kListMax = 10'000;
 
-// Of "/v1/files/ID" and "/v1/files/ID/content".
-std::string IdOf(const http::Request& request) {
-  std::string id = request.path.substr(sizeof(kPath));
-  if (id.ends_with(kContent)) id.resize(id.size() - (sizeof(kContent) - 1));
-  return id;
-}
-
-v1::FileId FileIdOf(const std::string& id) {
+v1::FileId FileIdOf(const http::Request& request) {
   v1::FileId out;
-  out.set_id(id);
+  out.set_id(IdIn(request, kPath, kContent));
+  SetOwner(request, &out);
   return out;
 }
 
-const openai::ApiError kDraining = {503, "This router is shutting down. Retry.", "", "draining"};
 const openai::ApiError kNoForm = {
     415,
     "The request body must be a form: 'Content-Type: multipart/form-data' with a boundary, sent as "
@@ -68,10 +62,11 @@ void FilesApi::AddRoutes(http::Routes* routes) {
   add("DELETE", "/v1/files/*", &FilesApi::Delete);
   routes->Add("GET", "/v1/files/*/content",
               [this](const http::Request& request, const ResponderPtr& responder) {
-                const std::string id = IdOf(request);
-                ClientDownload::Begin(jobs_, id, responder, [id, responder](const auto& status) {
-                  responder->Send(ToResponse(JobsError(status, NoSuchFile(id, "id", 404))));
-                });
+                const std::string id = IdIn(request, kPath, kContent);
+                ClientDownload::Begin(
+                    jobs_, FileIdOf(request), responder, [id, responder](const auto& status) {
+                      responder->Send(ToResponse(JobsError(status, NoSuchFile(id, "id", 404))));
+                    });
               });
 }
 
@@ -83,7 +78,7 @@ http::BodyPlan FilesApi::PlanBody(const http::Request& head) const {
   const auto refuse = [](const openai::ApiError& error) {
     return http::BodyPlan{.refusal = ToResponse(error)};
   };
-  if (options_.draining()) return refuse(kDraining);
+  if (options_.draining()) return refuse(Draining());
   const std::string boundary = http::BoundaryOf(head.Get("Content-Type"));
   const std::string_view coding = head.Get("Content-Encoding");
   if (boundary.empty() || (!coding.empty() && coding != "identity")) return refuse(kNoForm);
@@ -92,8 +87,9 @@ http::BodyPlan FilesApi::PlanBody(const http::Request& head) const {
     held = std::make_shared<http::ByteBudget::Lease>(options_.bodies);
     if (!held->Resize(kUploadBytes)) return refuse(kNoRoom);
   }
+  const std::string owner = head.caller == nullptr ? "" : head.caller->tenant;
   return {.bytes_max = body_bytes_max(),
-          .sink = std::make_shared<UploadForm>(jobs_, boundary, options_.file_bytes_max,
+          .sink = std::make_shared<UploadForm>(jobs_, boundary, owner, options_.file_bytes_max,
                                                std::move(held))};
 }
 
@@ -112,6 +108,7 @@ void FilesApi::List(const http::Request& request, const ResponderPtr& responder)
   asked.set_limit(static_cast<uint32_t>(query.limit));
   asked.set_after(query.after);
   asked.set_oldest_first(order == "asc");
+  SetOwner(request, &asked);
   jobs_->Call(&JobsClient::Stub::async_interface::ListFiles, asked,
               [responder, after = query.after](const absl::StatusOr<v1::ListFilesResponse>& list) {
                 responder->Send(list.ok() ? JsonAnswer(FileListBody(*list))
@@ -121,8 +118,8 @@ void FilesApi::List(const http::Request& request, const ResponderPtr& responder)
 }
 
 void FilesApi::Retrieve(const http::Request& request, const ResponderPtr& responder) {
-  const std::string id = IdOf(request);
-  jobs_->Call(&JobsClient::Stub::async_interface::GetFile, FileIdOf(id),
+  const std::string id = IdIn(request, kPath, kContent);
+  jobs_->Call(&JobsClient::Stub::async_interface::GetFile, FileIdOf(request),
               [responder, id](const absl::StatusOr<v1::StoredFile>& file) {
                 responder->Send(
                     file.ok() ? JsonAnswer(FileBody(*file))
@@ -131,8 +128,8 @@ void FilesApi::Retrieve(const http::Request& request, const ResponderPtr& respon
 }
 
 void FilesApi::Delete(const http::Request& request, const ResponderPtr& responder) {
-  const std::string id = IdOf(request);
-  jobs_->Call(&JobsClient::Stub::async_interface::DeleteFile, FileIdOf(id),
+  const std::string id = IdIn(request, kPath, kContent);
+  jobs_->Call(&JobsClient::Stub::async_interface::DeleteFile, FileIdOf(request),
               [responder, id](const absl::StatusOr<v1::DeleteFileResponse>& deleted) {
                 responder->Send(deleted.ok() ? JsonAnswer(FileDeletedBody(id))
                                              : ToResponse(JobsError(deleted.status(),

@@ -30,7 +30,7 @@ class FilesApi {
   // The bodies of uploads are longer than others, and go to the orchestrator while they arrive.
   static bool IsUpload(const http::Request& head);
   size_t body_bytes_max() const { return options_.file_bytes_max + kFormBytesMax; }
-  // REQUIRES: IsUpload, and the client may upload.
+  // REQUIRES: IsUpload, and the client may upload; `caller` is set.
   http::BodyPlan PlanBody(const http::Request& head) const;
 
   static constexpr int64_t kExpiresAfterS = 30 * 86400;  // where the client says nothing; OpenAI's

@@ -161,6 +161,15 @@ TEST_F(FilesTest, PagesFollowOneAnother) {
   }
 }
 
+TEST_F(FilesTest, AnIdThatIsNotUtf8NamesNothing) {
+  Start();
+  for (const char* path : {"/v1/files/%ff", "/v1/files/%ff/content"}) {
+    EXPECT_EQ(Ask("GET", path).status, 404) << path;
+  }
+  EXPECT_EQ(Ask("DELETE", "/v1/files/%ff").status, 404);
+  EXPECT_EQ(Ask("GET", "/v1/files?after=%ff").status, 400);
+}
+
 // The id is the router's, so that it is the same file whoever stores it in the end.
 TEST_F(FilesTest, CallsAreRepeatedUntilAnOrchestratorLeads) {
   Start();

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "nlohmann/json.hpp"
+#include "services/http/error.h"
 #include "services/openai/batch_request.h"
 #include "services/router/api/api_error_map.h"
 
@@ -167,6 +168,16 @@ openai::ApiError NoSuchFile(const std::string& id, std::string param, int http_s
 
 openai::ApiError NoSuchBatch(const std::string& id) {
   return {404, "No batch found with id '" + id + "'.", "", ""};
+}
+
+openai::ApiError Draining() {
+  return {503, "This router is shutting down. Retry.", "", "draining"};
+}
+
+std::string IdIn(const http::Request& request, std::string_view base, std::string_view suffix) {
+  std::string id = request.path.substr(base.size() + 1);
+  if (id.ends_with(suffix)) id.resize(id.size() - suffix.size());
+  return http::IsUtf8(id) ? id : "\xef\xbf\xbd";
 }
 
 http::Response JsonAnswer(std::string body) {

@@ -27,6 +27,10 @@ std::string_view StateName(v1::JobState state);
 openai::ApiError JobsError(const absl::Status& status, openai::ApiError missing);
 openai::ApiError NoSuchFile(const std::string& id, std::string param, int http_status);
 openai::ApiError NoSuchBatch(const std::string& id);
+openai::ApiError Draining();
+
+// The id in the path BASE/ID or BASE/ID + `suffix`. What is not UTF-8 names nothing: U+FFFD.
+std::string IdIn(const http::Request& request, std::string_view base, std::string_view suffix);
 
 http::Response JsonAnswer(std::string body);
 

@@ -54,7 +54,7 @@ void JobsClient::RunDue() {
 }
 
 std::shared_ptr<JobsClient::Stub> JobsClient::StubOf(const std::string& endpoint) {
-  return v1::Jobs::NewStub(channels_->Get(endpoint));
+  return v1::Jobs::NewStub(channels_->Get(endpoint, {tls::Role::kOrchestrator}));
 }
 
 bool JobsClient::Failed(const std::string& endpoint, const absl::Status& status) {

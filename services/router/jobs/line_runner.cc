@@ -260,6 +260,7 @@ void LineRunner::TakeOrder(const v1::OrchestratorLines::Order& order) {
     return Return(key, line.number, "this router has no room");
   }
   auto request = std::make_shared<http::Request>(RequestOf(order, line.request_id));
+  if (options_.caller) request->caller = options_.caller(order.owner());
   if (options_.bodies != nullptr) {
     request->held = std::make_shared<http::ByteBudget::Lease>(options_.bodies);
     if (!request->held->Resize(request->body.size())) {

@@ -28,6 +28,7 @@
 #include "services/http/byte_budget.h"
 #include "services/log/repeat_limit.h"
 #include "services/metrics/metrics.h"
+#include "services/router/access/caller.h"
 #include "services/router/jobs/jobs_client.h"
 #include "services/router/jobs/line_responder.h"
 #include "services/rpc/bidi_stream.h"
@@ -40,6 +41,8 @@ struct LineRunnerOptions {
   int64_t first_pause_us = 500'000, pause_max_us = 30'000'000;  // before a line is given back
   int64_t reopen_us = 500'000, reopen_max_us = 10'000'000;      // before the next stream
   std::shared_ptr<http::ByteBudget> bodies = nullptr;           // of requests; null: no bound
+  // What the files of keys and tenants say of a job's owner. Any thread; empty: there are none.
+  std::function<std::shared_ptr<const Caller>(const std::string& owner)> caller = nullptr;
 };
 
 class LineRunner {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "services/http/error.h"
 #include "services/http/message.h"
 
 namespace skein::services {
@@ -16,6 +17,9 @@ openai::MaybeError ParseListQuery(std::string_view text, const std::vector<std::
     return openai::ApiError{400, "The URL's query is malformed.", "", "bad_request"};
   }
   for (auto& [name, value] : fields) {
+    if (!http::IsUtf8(name) || !http::IsUtf8(value)) {
+      return openai::ApiError{400, "The URL's query is not valid UTF-8.", "", "bad_request"};
+    }
     if (name == "after") {
       query->after = std::move(value);
     } else if (name == "limit") {

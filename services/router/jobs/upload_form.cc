@@ -19,9 +19,10 @@ constexpr size_t kFieldsMax = 16, kFieldBytesMax = 1 << 10, kNameBytesMax = 255;
 
 }  // namespace
 
-UploadForm::UploadForm(JobsClient* jobs, std::string_view boundary, size_t file_bytes_max,
-                       std::shared_ptr<http::ByteBudget::Lease> held)
+UploadForm::UploadForm(JobsClient* jobs, std::string_view boundary, std::string owner,
+                       size_t file_bytes_max, std::shared_ptr<http::ByteBudget::Lease> held)
     : jobs_(jobs),
+      owner_(std::move(owner)),
       file_bytes_max_(file_bytes_max),
       held_(std::move(held)),
       id_("file-" + RandomHex()),
@@ -108,6 +109,7 @@ v1::StoredFile UploadForm::Header(int64_t expires_after_s) const {
   header.set_id(id_);
   header.set_name(filename_.empty() ? "upload" : filename_);
   header.set_purpose("batch");  // the only one that is kept here
+  header.set_owner(owner_);
   header.set_created_s(now_s_);
   header.set_expires_s(now_s_ + (expires_after_s > 0 ? expires_after_s : FilesApi::kExpiresAfterS));
   return header;

@@ -19,8 +19,9 @@ namespace skein::services {
 
 class UploadForm : public http::BodySink {
  public:
-  // `jobs` outlives it. `held`: what it holds is taken of; may be null.
-  UploadForm(JobsClient* jobs, std::string_view boundary, size_t file_bytes_max,
+  // `jobs` outlives it. `owner`: whose the file will be. `held`: what it holds is taken of; may be
+  // null.
+  UploadForm(JobsClient* jobs, std::string_view boundary, std::string owner, size_t file_bytes_max,
              std::shared_ptr<http::ByteBudget::Lease> held);
   ~UploadForm() override;
 
@@ -40,6 +41,7 @@ class UploadForm : public http::BodySink {
   v1::StoredFile Header(int64_t expires_after_s) const;
 
   JobsClient* const jobs_;
+  const std::string owner_;
   const size_t file_bytes_max_;
   const std::shared_ptr<http::ByteBudget::Lease> held_;
   const std::string id_;

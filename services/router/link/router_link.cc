@@ -8,6 +8,12 @@
 #include "services/orchestrator_link/own_build.h"
 
 namespace skein::services {
+namespace {
+
+constexpr int kKeepTracesInReport = 256;  // as RouterLoad.keep_traces allows
+constexpr size_t kKeepTracesMax = 4096;   // that wait for reports, while none is sent
+
+}  // namespace
 
 RouterLink::RouterLink(uint64_t router, CallTracker* calls, Loop* loop, Channels* channels,
                        const Cell& cell, Handle handle)
@@ -17,7 +23,9 @@ RouterLink::RouterLink(uint64_t router, CallTracker* calls, Loop* loop, Channels
       handle_(std::move(handle)),
       started_us_(MonotonicUs()),
       stream_(calls, loop),
-      drain_orders_(calls, [this] { return channels_->Get(orchestrators_.Current()); }) {
+      drain_orders_(calls, [this] {
+        return channels_->Get(orchestrators_.Current(), {tls::Role::kOrchestrator});
+      }) {
   stream_.Start({.message = [this](const auto& message) { return Take(message); },
                  .ended = [this](const auto& why, bool welcomed) { Ended(why, welcomed); },
                  .broken =
@@ -43,7 +51,8 @@ void RouterLink::Open(scheduler::RouterHello hello) {
 
 void RouterLink::OpenStream() {
   asked_ = orchestrators_.Current();
-  std::shared_ptr<v1::Orchestrator::Stub> stub = v1::Orchestrator::NewStub(channels_->Get(asked_));
+  std::shared_ptr<v1::Orchestrator::Stub> stub =
+      v1::Orchestrator::NewStub(channels_->Get(asked_, {tls::Role::kOrchestrator}));
   stream_.Open(hello_, [stub](auto* context, auto* reactor) {
     stub->async()->ConnectRouter(context, reactor);
   });
@@ -62,8 +71,18 @@ void RouterLink::Leave() {
 void RouterLink::Report(scheduler::RouterLoad load) {
   FillIn(&load);
   v1::RouterMessage message;
-  *message.mutable_report() = ToProto(load);
+  v1::RouterLoad& report = *message.mutable_report();
+  report = ToProto(load);
+  for (; !keep_traces_.empty() && report.keep_traces_size() < kKeepTracesInReport;
+       keep_traces_.pop_front()) {
+    report.add_keep_traces(std::move(keep_traces_.front()));
+  }
   Send(std::move(message));
+}
+
+void RouterLink::KeepTrace(const TraceId& trace) {
+  keep_traces_.emplace_back(trace.begin(), trace.end());
+  if (keep_traces_.size() > kKeepTracesMax) keep_traces_.pop_front();
 }
 
 void RouterLink::Ended(const absl::Status& why, bool welcomed) {

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -20,6 +21,7 @@
 #include "services/orchestrator_link/orchestrator_stream.h"
 #include "services/rpc/rpc.h"
 #include "services/shell/loop.h"
+#include "services/tracing/context.h"
 
 namespace skein::services {
 
@@ -48,6 +50,8 @@ class RouterLink {
   void Open(scheduler::RouterHello hello);
   void Send(v1::RouterMessage message) { stream_.Send(std::move(message)); }
   void Report(scheduler::RouterLoad load);
+  // The next report names this trace (RouterLoad.keep_traces). Of many, the latest count.
+  void KeepTrace(const TraceId& trace);
   // No event of the stream follows.
   void Close() { stream_.Close(); }
   // The same, because the orchestrator does not answer: the next Open begins with another one.
@@ -72,10 +76,11 @@ class RouterLink {
   CellOrchestrators orchestrators_;
   const Handle handle_;
   const int64_t started_us_;
-  Self self_;                // on the loop
-  RepeatLimit unreached_;    // likewise; by reason
-  std::string asked_;        // likewise; the orchestrator of the last stream
-  v1::RouterMessage hello_;  // likewise; of the present attempt, until it is answered
+  Self self_;                            // on the loop
+  RepeatLimit unreached_;                // likewise; by reason
+  std::string asked_;                    // likewise; the orchestrator of the last stream
+  std::deque<std::string> keep_traces_;  // likewise; for the next reports
+  v1::RouterMessage hello_;              // likewise; of the present attempt, until it is answered
   OrchestratorStream<v1::RouterMessages, v1::OrchestratorRouterMessages> stream_;
   DrainOrders drain_orders_;
 };

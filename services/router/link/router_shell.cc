@@ -22,6 +22,14 @@ void Fill(scheduler::HeardInstances::Told told, scheduler::RouterLoad* load) {
   load->not_heard = std::move(told.not_heard);
 }
 
+// In the spec, where workers find it. Two serialised messages, one after the other, are one.
+void SetTraceparent(const std::string& traceparent, v1::SubmitRequest* submit) {
+  if (traceparent.empty()) return;
+  v1::RequestSpec changed;
+  changed.set_traceparent(traceparent);
+  submit->mutable_spec()->append(changed.SerializeAsString());
+}
+
 scheduler::RouterConfig ConfigOf(const RouterShellOptions& options) {
   scheduler::RouterConfig config = options.core;
   config.cells = options.orchestrators.size();
@@ -126,10 +134,11 @@ void RouterShell::CloseAll() {
 
 void RouterShell::Submit(const scheduler::RequestSpec& spec, std::string traceparent,
                          std::shared_ptr<RequestListener> listener, scheduler::PrefillShape shape,
-                         uint64_t affinity) {
+                         uint64_t affinity, std::shared_ptr<RequestSpans> spans) {
   Request& request = requests_[spec.id];
   request.traceparent = std::move(traceparent);
   request.listener = std::move(listener);
+  request.spans = std::move(spans);
   Handle(scheduler::Arrived{Encode(spec), shape, affinity});
 }
 
@@ -191,14 +200,34 @@ void RouterShell::On(const scheduler::SendSubmit& effect) {
   submit = ToProto(scheduler::SubmitCalled{effect.spec, effect.shape, effect.accepted,
                                            effect.failed_engines, effect.moves});
   const auto it = requests_.find(effect.spec->id.First());
-  if (it != requests_.end()) submit.set_traceparent(it->second.traceparent);
+  if (it != requests_.end()) {
+    if (it->second.spans != nullptr) {
+      const int64_t now = MonotonicUs();
+      it->second.spans->Enter(RequestPhase::kPlan, now);
+      it->second.traceparent = it->second.spans->BeginAttempt(effect.spec->id, effect.cell, now);
+    }
+    submit.set_traceparent(it->second.traceparent);
+    SetTraceparent(it->second.traceparent, &submit);
+  }
   links_[effect.cell]->Send(std::move(message));
 }
 
 void RouterShell::On(const scheduler::SendRouterEnd& effect) {
+  if (RequestSpans* const spans = SpansOf(effect.end.id)) {
+    spans->EndAttempt(effect.end.id, effect.end.why, MonotonicUs());
+  }
   v1::RouterMessage message;
   *message.mutable_ended() = ToProto(effect.end);
   links_[effect.cell]->Send(std::move(message));
+}
+
+RequestSpans* RouterShell::SpansOf(RequestId id) {
+  const auto it = requests_.find(id.First());
+  return it == requests_.end() ? nullptr : it->second.spans.get();
+}
+
+void RouterShell::KeepTrace(const TraceId& trace) {
+  for (const auto& link : links_) link->KeepTrace(trace);
 }
 
 void RouterShell::On(const scheduler::SendRouterGoodbye& effect) {
@@ -221,6 +250,14 @@ void RouterShell::On(const scheduler::OpenTokens& effect) {
   const auto it = requests_.find(effect.id.First());
   const bool known = it != requests_.end();  // not if an effect before cancelled it: it is detached
   if (known) it->second.attempt = effect.id;
+  if (known && it->second.spans != nullptr) {
+    it->second.spans->Enter(RequestPhase::kFirstToken, MonotonicUs());
+    it->second.spans->Event(effect.id, "attach",
+                            {{"skein.decode_endpoint", effect.endpoint},
+                             {"skein.epoch", static_cast<int64_t>(effect.epoch.value)},
+                             {"skein.ahead", effect.ahead}},
+                            MonotonicUs());
+  }
   tokens_.Attach(
       effect.id, effect.epoch, {effect.endpoint, {effect.cell, effect.decode}, effect.ahead},
       known ? it->second.traceparent : std::string(), known && it->second.paused, MonotonicUs());
@@ -250,7 +287,8 @@ void RouterShell::SendTokenRequests(scheduler::TokenStreamId stream) {
 
 void RouterShell::OpenTokenStream(const scheduler::TokenStreamClient::Open& open) {
   const scheduler::TokenStreamId stream = open.stream;
-  const auto stub = v1::DecodeWorker::NewStub(channels_.Get(open.endpoint));
+  const auto stub =
+      v1::DecodeWorker::NewStub(channels_.Get(open.endpoint, {tls::Role::kDecodeWorker}));
   token_calls_[stream] = TokenStream::Open(
       "decode-worker", &calls_,
       [this](std::function<void()> hook) { loop_.Post(std::move(hook), Loop::kHelp); },

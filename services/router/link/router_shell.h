@@ -19,6 +19,7 @@
 #include "scheduler/router/router_core.h"
 #include "scheduler/router/token_stream_client.h"
 #include "services/router/link/router_link.h"
+#include "services/router/spans/request_spans.h"
 #include "services/rpc/bidi_stream.h"
 #include "services/rpc/rpc.h"
 #include "services/shell/core_shell.h"
@@ -81,9 +82,11 @@ class RouterShell : public CoreShell<RouterShell, scheduler::RouterCore, schedul
   // The spec is serialised here, once for all submissions, and not needed afterwards.
   // `shape`: in which its prompt is computed, whatever the orchestrator's policy.
   // `affinity`: as Arrived has it.
+  // `spans`: of the HTTP request, if it is traced; the cluster's spans then stand under those of
+  // the attempts, and `traceparent` is not used.
   void Submit(const scheduler::RequestSpec& spec, std::string traceparent,
               std::shared_ptr<RequestListener> listener, scheduler::PrefillShape shape = {},
-              uint64_t affinity = 0);
+              uint64_t affinity = 0, std::shared_ptr<RequestSpans> spans = nullptr);
   // The client has gone: the listener is forgotten at once. Unknown ids are fine.
   void Cancel(scheduler::RequestId id);
   // A stop string ends the request; the listener still gets OnEnd. Safe inside OnToken.
@@ -91,6 +94,8 @@ class RouterShell : public CoreShell<RouterShell, scheduler::RouterCore, schedul
   // Stops, or goes on, granting credit for the request's tokens. Those for which it was granted
   // before may still come.
   void SetPaused(scheduler::RequestId id, bool paused);
+  // The next reports to all orchestrators name this trace as one that is exported in any case.
+  void KeepTrace(const TraceId& trace);
 
   // The counts as of the last event. Any thread; never waits for the loop.
   scheduler::RouterSnapshot Snapshot() const;
@@ -103,7 +108,8 @@ class RouterShell : public CoreShell<RouterShell, scheduler::RouterCore, schedul
     std::shared_ptr<RequestListener> listener;  // null: nobody to tell
     std::string traceparent;
     bool paused = false;
-    scheduler::RequestId attempt;  // whose token stream was opened last
+    scheduler::RequestId attempt;         // whose token stream was opened last
+    std::shared_ptr<RequestSpans> spans;  // null: it is not traced
   };
 
   void TakeFromLink(scheduler::RouterEvent event);
@@ -132,6 +138,7 @@ class RouterShell : public CoreShell<RouterShell, scheduler::RouterCore, schedul
   void SendTokenRequests();
   void SendTokenRequests(scheduler::TokenStreamId stream);
   std::shared_ptr<RequestListener> Forget(scheduler::RequestId id);  // its listener
+  RequestSpans* SpansOf(scheduler::RequestId id);  // of any attempt; null: it is not traced
   void CloseAll();
 
   const uint64_t incarnation_;

@@ -9,7 +9,6 @@
 #include "proto/orchestrator.grpc.pb.h"
 #include "services/codec/answer.h"
 #include "services/codec/durations.h"
-#include "services/shell/loop.h"
 
 namespace skein::services {
 namespace {
@@ -28,9 +27,7 @@ ModelLoad LoadOf(const v1::ModelStatus& model) {
 }  // namespace
 
 CellWatch::CellWatch(Channels* channels, std::string cell)
-    : channels_(channels),
-      cell_(std::move(cell)),
-      orchestrators_(cell_),
+    : calls_(channels, std::move(cell)),
       last_(absl::UnavailableError("the orchestrator has not answered yet")),
       thread_([this] { Run(); }) {}
 
@@ -53,29 +50,11 @@ void CellWatch::Run() {
   }
 }
 
-grpc::Status CellWatch::AskLeader(v1::ListModelsResponse* response) {
-  orchestrators_.BeginRound();
-  for (;;) {
-    const std::string orchestrator = orchestrators_.Current();
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + kTimeout);
-    v1::Orchestrator::Stub stub(channels_->Get(orchestrator));
-    grpc::Status status = stub.ListModels(&context, {}, response);
-    if (!IsTransportFailure(status) && !LeaderOf(FromGrpc(status, "orchestrator")).has_value()) {
-      return status;
-    }
-    const absl::Status told = FromGrpc(status, "orchestrator");
-    if (OrchestratorIsGone(told)) channels_->Forget(orchestrator);
-    if (!orchestrators_.Failed(orchestrator, told, MonotonicUs())) {
-      return status;
-    }
-  }
-}
-
 void CellWatch::Ask() {
   const auto asked = std::chrono::steady_clock::now();
   v1::ListModelsResponse response;
-  const grpc::Status status = AskLeader(&response);
+  const grpc::Status status = calls_.Call(&v1::Orchestrator::Stub::ListModels,
+                                          v1::ListModelsRequest(), &response, kTimeout);
   std::map<std::string, Live> live;
   for (const v1::ModelStatus& model : response.models()) {
     live[model.model()] = {model.prefill_instances(), model.decode_instances(),
@@ -98,7 +77,7 @@ void CellWatch::Ask() {
 
 absl::Status CellWatch::Reached() const {
   if (last_.ok() || std::chrono::steady_clock::now() < good_until_) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("orchestrator ", cell_, ": ", last_.message(),
+  return absl::UnavailableError(absl::StrCat("orchestrator ", cell(), ": ", last_.message(),
                                              ". Start it, or correct --orchestrator."));
 }
 

@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "proto/orchestrator.pb.h"
-#include "services/orchestrator_link/cell_orchestrators.h"
+#include "services/orchestrator_link/leader_calls.h"
 #include "services/rpc/rpc.h"
 
 namespace skein::services {
@@ -44,7 +44,7 @@ class CellWatch {
   int64_t MaxPositions(const std::string& model) const;
   // Zeros when not known.
   ModelLoad Load(const std::string& model) const;
-  const std::string& cell() const { return cell_; }
+  const std::string& cell() const { return calls_.cell(); }
 
  private:
   struct Live {
@@ -56,13 +56,10 @@ class CellWatch {
 
   void Run();
   void Ask();
-  grpc::Status AskLeader(v1::ListModelsResponse* response);
   absl::Status Reached() const;                           // holds mutex_
   std::string MissingOf(const std::string& model) const;  // holds mutex_; "" when it is ready
 
-  Channels* const channels_;
-  const std::string cell_;
-  CellOrchestrators orchestrators_;  // on the watch's thread
+  LeaderCalls calls_;
   mutable std::mutex mutex_;
   std::condition_variable stop_;
   bool stopping_ = false;                             // guarded by mutex_

@@ -70,6 +70,12 @@ std::string FakeCluster::traceparent() {
   return traceparent_;
 }
 
+bool FakeCluster::AwaitKeptTrace(const std::string& trace) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  return changed_.wait_for(lock, std::chrono::seconds(30),
+                           [&] { return kept_traces_.count(trace) > 0; });
+}
+
 void FakeCluster::SetInstances(uint32_t prefill, uint32_t decode) {
   std::lock_guard<std::mutex> lock(mutex_);
   prefill_ = prefill;
@@ -160,6 +166,8 @@ void FakeCluster::Take(uint64_t router, const v1::RouterMessage& message, const 
       ended_ += scripts_[message.ended().id().serial()].plan.ok() ? 1 : 0;
       return changed_.notify_all();
     case v1::RouterMessage::kReport:
+      for (const std::string& trace : message.report().keep_traces()) kept_traces_.insert(trace);
+      changed_.notify_all();
       answer.mutable_report_taken();
       return Send(router, std::move(answer));
     case v1::RouterMessage::kGoodbye:

@@ -54,8 +54,9 @@ class FakeCluster final : public v1::Orchestrator::CallbackService,
   ~FakeCluster();
 
   std::string endpoint() const { return "127.0.0.1:" + std::to_string(rpc_.port); }
-  std::vector<v1::RequestSpec> specs();  // submitted so far
-  std::string traceparent();             // of the last submission
+  std::vector<v1::RequestSpec> specs();           // submitted so far
+  std::string traceparent();                      // of the last submission
+  bool AwaitKeptTrace(const std::string& trace);  // named in a report, as 16 bytes
   // What ListModels says from now on.
   void SetInstances(uint32_t prefill, uint32_t decode);
   // ListModels fails with this from now on, if it is not OK; the lease that it says otherwise.
@@ -112,6 +113,7 @@ class FakeCluster final : public v1::Orchestrator::CallbackService,
   uint64_t token_streams_ = 0;
   std::set<scheduler::CallId> attached_;
   std::string traceparent_, token_traceparent_;
+  std::set<std::string> kept_traces_;
   uint32_t prefill_ = 1, decode_ = 1;
   absl::Status list_failure_;
   int64_t instance_lease_us_ = 3'000'000;

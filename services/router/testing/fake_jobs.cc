@@ -15,6 +15,11 @@ constexpr size_t kPieceBytes = 64 << 10;
 grpc::Status NoFile(const std::string& id) {
   return {grpc::StatusCode::NOT_FOUND, "no file " + id};
 }
+// Whether what the request may name an owner of is there for it.
+template <class Request, class Thing>
+bool Owns(const Request& request, const Thing& thing) {
+  return !request.has_owner() || request.owner() == thing.owner();
+}
 grpc::Status NoJob(const std::string& id) { return {grpc::StatusCode::NOT_FOUND, "no job " + id}; }
 
 }  // namespace
@@ -103,7 +108,7 @@ grpc::Status FakeJobs::GetFile(grpc::ServerContext*, const v1::FileId* id,
   std::lock_guard lock(mutex_);
   if (const absl::Status status = Fails(); !status.ok()) return ToGrpc(status);
   const auto it = files_.find(id->id());
-  if (it == files_.end()) return NoFile(id->id());
+  if (it == files_.end() || !Owns(*id, it->second.file)) return NoFile(id->id());
   *response = it->second.file;
   return grpc::Status::OK;
 }
@@ -114,7 +119,8 @@ grpc::Status FakeJobs::ListFiles(grpc::ServerContext*, const v1::ListFilesReques
   if (const absl::Status status = Fails(); !status.ok()) return ToGrpc(status);
   std::vector<v1::StoredFile> all;
   for (const auto& [id, file] : files_) {
-    const bool wanted = request->purpose().empty() || request->purpose() == file.file.purpose();
+    const bool wanted = (request->purpose().empty() || request->purpose() == file.file.purpose()) &&
+                        Owns(*request, file.file);
     if (wanted) all.push_back(file.file);
   }
   std::sort(all.begin(), all.end(),
@@ -139,7 +145,10 @@ grpc::Status FakeJobs::DeleteFile(grpc::ServerContext*, const v1::FileId* id,
                                   v1::DeleteFileResponse*) {
   std::lock_guard lock(mutex_);
   if (const absl::Status status = Fails(); !status.ok()) return ToGrpc(status);
-  return files_.erase(id->id()) == 1 ? grpc::Status::OK : NoFile(id->id());
+  const auto it = files_.find(id->id());
+  if (it == files_.end() || !Owns(*id, it->second.file)) return NoFile(id->id());
+  files_.erase(it);
+  return grpc::Status::OK;
 }
 
 grpc::Status FakeJobs::ReadFile(grpc::ServerContext*, const v1::FileId* id,
@@ -149,7 +158,7 @@ grpc::Status FakeJobs::ReadFile(grpc::ServerContext*, const v1::FileId* id,
     std::lock_guard lock(mutex_);
     if (const absl::Status status = Fails(); !status.ok()) return ToGrpc(status);
     const auto it = files_.find(id->id());
-    if (it == files_.end()) return NoFile(id->id());
+    if (it == files_.end() || !Owns(*id, it->second.file)) return NoFile(id->id());
     content = it->second.content;
   }
   for (size_t at = 0; at < content.size(); at += kPieceBytes) {
@@ -164,10 +173,14 @@ grpc::Status FakeJobs::CreateJob(grpc::ServerContext*, const v1::CreateJobReques
                                  v1::JobStatus* response) {
   std::lock_guard lock(mutex_);
   if (const absl::Status status = Fails(); !status.ok()) return ToGrpc(status);
-  if (files_.count(request->input_file()) == 0) return NoFile(request->input_file());
+  const auto input = files_.find(request->input_file());
+  if (input == files_.end() || !Owns(*request, input->second.file)) {
+    return NoFile(request->input_file());
+  }
   created_.push_back(*request);
   v1::JobStatus& job = jobs_[request->id()];
   job.set_id(request->id());
+  job.set_owner(request->owner());
   job.set_input_file(request->input_file());
   job.set_endpoint(request->endpoint());
   job.set_window_s(request->window_s());
@@ -183,7 +196,7 @@ grpc::Status FakeJobs::GetJob(grpc::ServerContext*, const v1::JobId* id, v1::Job
   std::lock_guard lock(mutex_);
   if (const absl::Status status = Fails(); !status.ok()) return ToGrpc(status);
   const auto it = jobs_.find(id->id());
-  if (it == jobs_.end()) return NoJob(id->id());
+  if (it == jobs_.end() || !Owns(*id, it->second)) return NoJob(id->id());
   *response = it->second;
   return grpc::Status::OK;
 }
@@ -194,7 +207,9 @@ grpc::Status FakeJobs::ListJobs(grpc::ServerContext*, const v1::ListJobsRequest*
   if (const absl::Status status = Fails(); !status.ok()) return ToGrpc(status);
   std::vector<v1::JobStatus> all;
   all.reserve(jobs_.size());
-  for (const auto& [id, job] : jobs_) all.push_back(job);
+  for (const auto& [id, job] : jobs_) {
+    if (Owns(*request, job)) all.push_back(job);
+  }
   std::sort(all.begin(), all.end(),
             [](const auto& a, const auto& b) { return a.created_s() > b.created_s(); });
   auto it = all.begin();
@@ -217,7 +232,7 @@ grpc::Status FakeJobs::CancelJob(grpc::ServerContext*, const v1::JobId* id,
   std::lock_guard lock(mutex_);
   if (const absl::Status status = Fails(); !status.ok()) return ToGrpc(status);
   const auto it = jobs_.find(id->id());
-  if (it == jobs_.end()) return NoJob(id->id());
+  if (it == jobs_.end() || !Owns(*id, it->second)) return NoJob(id->id());
   if (it->second.state() == v1::JOB_STATE_COMPLETED) {
     return {grpc::StatusCode::FAILED_PRECONDITION, "the job has ended"};
   }
@@ -270,7 +285,7 @@ void FakeJobs::Send(const v1::OrchestratorLines& message) {
 }
 
 void FakeJobs::GiveLine(const std::string& job, uint64_t line, const std::string& endpoint,
-                        const std::string& body, uint64_t within_us) {
+                        const std::string& body, uint64_t within_us, const std::string& owner) {
   v1::OrchestratorLines message;
   v1::OrchestratorLines::Order& order = *message.mutable_order();
   order.mutable_line()->set_job(job);
@@ -278,6 +293,7 @@ void FakeJobs::GiveLine(const std::string& job, uint64_t line, const std::string
   order.set_endpoint(endpoint);
   order.set_body(body);
   order.set_within_us(within_us);
+  order.set_owner(owner);
   Send(message);
 }
 

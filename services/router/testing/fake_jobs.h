@@ -40,7 +40,8 @@ class FakeJobs final : public v1::Jobs::Service {
   v1::RouterLines Next();
   void Send(const v1::OrchestratorLines& message);
   void GiveLine(const std::string& job, uint64_t line, const std::string& endpoint,
-                const std::string& body, uint64_t within_us = 60'000'000);
+                const std::string& body, uint64_t within_us = 60'000'000,
+                const std::string& owner = "");
   void Keep(const v1::LineId& line);
   // Ends the router's stream.
   void BreakStream();

@@ -15,6 +15,8 @@
 #include "services/http/server.h"
 #include "services/http/testing/raw_client.h"
 #include "services/metrics/metrics.h"
+#include "services/router/access/accounts.h"
+#include "services/router/access/audit_log.h"
 #include "services/router/api/api.h"
 #include "services/router/api/edge.h"
 #include "services/router/jobs/offline_jobs.h"
@@ -46,6 +48,10 @@ class RouterTest : public ::testing::Test {
     }
     api_options_.max_streams = core.max_streams;
     api_options_.max_queued = core.max_queued;
+    if (!edge_options_.api_key_file.empty() || audit_ != nullptr) {
+      accounts_ = std::make_unique<Accounts>(audit_.get());
+      api_options_.accounts = edge_options_.accounts = accounts_.get();
+    }
     api_ = std::make_unique<RouterApi>(api_options_, &models_, shell_.get(), watch_.get(),
                                        &router_metrics_);
     api_->AddRoutes(&routes_);
@@ -60,8 +66,10 @@ class RouterTest : public ::testing::Test {
     edge_ = *std::move(edge);
     http_options.planned_bytes_max = jobs_->files().body_bytes_max();
     http_options.plan_body = [this, most = http_options.body_bytes_max](const http::Request& head) {
-      return FilesApi::IsUpload(head) ? jobs_->files().PlanBody(head)
-                                      : http::BodyPlan{.bytes_max = most};
+      if (!FilesApi::IsUpload(head)) return http::BodyPlan{.bytes_max = most};
+      http::Request asked = head;
+      if (auto refusal = edge_->Admit(&asked)) return http::BodyPlan{.refusal = std::move(refusal)};
+      return jobs_->files().PlanBody(asked);
     };
     http_options.complete = [this](const http::Request& request, http::Response* response) {
       edge_->Complete(request, response);
@@ -77,6 +85,9 @@ class RouterTest : public ::testing::Test {
     const absl::Status invariants =
         shell_ == nullptr ? absl::UnavailableError("it did not start") : shell_->CheckInvariants();
     EXPECT_TRUE(invariants.ok()) << invariants;
+    if (accounts_ != nullptr) {
+      EXPECT_EQ(accounts_->CheckInvariants(), "");
+    }
     server_.reset();
     jobs_.reset();
     api_.reset();
@@ -89,6 +100,11 @@ class RouterTest : public ::testing::Test {
   void StartJobs() {
     jobs_options_.client.orchestrators = cluster_->endpoint();
     jobs_options_.lines.router = 7;
+    if (!edge_options_.api_key_file.empty()) {
+      jobs_options_.lines.caller = [this](const std::string& owner) {
+        return edge_->access().CallerOfTenant(owner);
+      };
+    }
     jobs_ = std::make_unique<OfflineJobs>(
         jobs_options_, &shell_->channels(),
         [this](const http::Request& request, const std::shared_ptr<http::Responder>& responder,
@@ -143,6 +159,8 @@ class RouterTest : public ::testing::Test {
   EdgeOptions edge_options_;
   std::vector<grpc::Service*> services_;  // of the cluster's server besides its own
   OfflineJobsOptions jobs_options_;
+  std::unique_ptr<AuditLog> audit_;  // null: there is none
+  std::unique_ptr<Accounts> accounts_;
   std::unique_ptr<FakeCluster> cluster_;
   Models models_;
   Metrics metrics_;

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "services/shell/loop.h"
+#include "services/tls/security.h"
 
 namespace skein::services {
 namespace {
@@ -46,7 +47,7 @@ grpc::Status ClusterClient::CallOnce(const std::string& orchestrator,
                                      const Request& request, Response* response) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + time);
-  const auto stub = Service::NewStub(channels_.Get(orchestrator));
+  const auto stub = Service::NewStub(channels_.Get(orchestrator, {tls::Role::kOrchestrator}));
   return (stub.get()->*method)(&context, request, response);
 }
 
@@ -178,6 +179,7 @@ void RegisterCluster(std::string* target, FlagSet* set) {
       .Value("HOST:PORT[+...]")
       .Environment("SKEIN_ORCHESTRATOR")  // shared with the services
       .Default("the cluster that deploy/local/up started on this machine");
+  tls::RegisterClientSecurity(set);
 }
 
 void RegisterFormat(std::string* target, const char* text, FlagSet* set) {

@@ -275,25 +275,6 @@ std::string ProcessNames::Find(const std::string& host, int64_t pid) const {
   return it == by_pid_.end() || host != host_ ? "" : it->second;
 }
 
-const char* RoleName(v1::Role role) {
-  return role == v1::ROLE_PREFILL ? "prefill" : role == v1::ROLE_DECODE ? "decode" : "unknown";
-}
-
-const char* StateName(const v1::InstanceStatus& instance) {
-  if (instance.missed()) return "missed";
-  if (!instance.load().invariants_ok()) return "broken";
-  if (instance.drained()) return "drained";
-  if (instance.load().draining()) return "draining";
-  if (instance.hangs()) return "hangs";
-  if (instance.pace() == "suspect") return "suspect";
-  if (instance.pace() == "aside") return "aside";
-  return instance.serving() ? "serving" : "starting";
-}
-
-const char* StateName(const v1::RouterStatus& router) {
-  return router.drained() ? "drained" : router.draining() ? "draining" : "serving";
-}
-
 std::string StatusTable(const v1::StatusResponse& status, const ProcessNames& names,
                         const TableStyle& style) {
   return absl::StrCat("skein ", status.version(), ", up ", Ago(status.uptime_us()), ": ",

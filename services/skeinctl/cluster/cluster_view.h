@@ -7,6 +7,7 @@
 
 #include "nlohmann/json.hpp"
 #include "proto/orchestrator.pb.h"
+#include "services/orchestrator_link/state_names.h"
 #include "services/skeinctl/cluster/health.h"
 #include "services/skeinctl/cluster/local_cluster.h"
 
@@ -46,9 +47,5 @@ std::string StatusTable(const v1::StatusResponse& status, const ProcessNames& na
 nlohmann::ordered_json StatusJson(const v1::StatusResponse& status, const ProcessNames& names = {});
 // One line: "2026-11-22T18:00:00Z healthy routers 1/1 prefill 2/2 decode 2/2 running 3 ...".
 std::string StatusLine(const v1::StatusResponse& status, const std::string& time);
-
-const char* RoleName(v1::Role role);
-const char* StateName(const v1::InstanceStatus& instance);
-const char* StateName(const v1::RouterStatus& router);
 
 }  // namespace skein::services

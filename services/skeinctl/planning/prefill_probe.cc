@@ -39,7 +39,8 @@ absl::Status Explained(const grpc::Status& status, absl::string_view who) {
 absl::StatusOr<std::unique_ptr<PrefillProbe>> PrefillProbe::Connect(const std::string& orchestrator,
                                                                     const std::string& model) {
   std::unique_ptr<PrefillProbe> probe(new PrefillProbe);
-  probe->orchestrator_ = v1::Orchestrator::NewStub(probe->channels_.Get(orchestrator));
+  probe->orchestrator_ =
+      v1::Orchestrator::NewStub(probe->channels_.Get(orchestrator, {tls::Role::kOrchestrator}));
   if (const absl::Status s = probe->FindModel(model); !s.ok()) return s;
   if (const absl::Status s = probe->FindWorkers(); !s.ok()) return s;
   // Earlier chunks are not samples of this run.
@@ -81,7 +82,8 @@ absl::Status PrefillProbe::FindWorkers() {
     const v1::RegisterRequest& registration = instance.registration();
     if (registration.role() != v1::ROLE_PREFILL || registration.model() != model_) continue;
     device_ = registration.device();
-    workers_.push_back({v1::PrefillWorker::NewStub(channels_.Get(registration.endpoint())),
+    workers_.push_back({v1::PrefillWorker::NewStub(
+                            channels_.Get(registration.endpoint(), {tls::Role::kPrefillWorker})),
                         registration.endpoint()});
     if (registration.comm_address().empty() || registration.node().empty()) continue;
     instances_of_node_ = std::max(instances_of_node_, ++of_node[registration.node()]);

@@ -18,7 +18,8 @@ it, edit the descriptions in the code, then run `bazel run //services/skeinctl -
   its heading is `--name`, `--name=true` or `--name=false`.
 - Every flag has an environment variable: `SKEIN_` and its name in capitals, with `_` for `-` (`--max-body-bytes` is
   `SKEIN_MAX_BODY_BYTES`). For skeinctl's commands it begins with `SKEINCTL_`, because names such as `--model` have
-  another meaning there; only `SKEIN_ORCHESTRATOR` and `SKEIN_API_KEY` are shared. Every flag may also be set in a YAML
+  another meaning there; only `SKEIN_ORCHESTRATOR`, `SKEIN_API_KEY`, `SKEIN_TLS_DIR` and
+  `SKEIN_CLUSTER_TOKEN_FILE` are shared. Every flag may also be set in a YAML
   file, named by `--config FILE` (`max-body-bytes: 1048576`; a repeatable flag takes a list). The command line overrides
   the environment, and the environment overrides the file. Unknown flags and unknown keys of the file are errors. A
   variable whose name is nearly that of a flag causes a warning at start.

@@ -39,6 +39,11 @@ class DecodeService final : public v1::DecodeWorker::CallbackService {
       grpc::CallbackServerContext* context) override;
 
  private:
+  // Unary, for a further call of a transfer.
+  template <typename Request, typename Response, typename PassOn>
+  grpc::ServerUnaryReactor* GoOn(grpc::CallbackServerContext* context, const Request& request,
+                                 Response* response, PassOn pass_on);
+
   DecodeShell* const shell_;
 };
 

@@ -10,6 +10,8 @@
 #include "scheduler/vocabulary/check.h"
 #include "services/codec/codec.h"
 #include "services/log/log.h"
+#include "services/rpc/credentials.h"
+#include "services/rpc/status_map.h"
 #include "services/worker/engine/sampling_codec.h"
 
 namespace skein::services {
@@ -51,6 +53,7 @@ void DecodeShell::Start(const scheduler::DecodeConfig& config, std::function<voi
   StartLink(std::move(drained), std::move(engine_failed));
   last_words_us_ = config.engine.last_words_us;
   tokens_.SetProcess(config.membership.identity.incarnation);
+  permits_.SetProcess(config.membership.identity.incarnation);
   runner_ = std::make_unique<EngineRunner>(
       engine_->engine.get(), EngineRunner::Told{.ended = [this](bool idle) { StepEnded(idle); }},
       EngineRunner::Records{.counts = &step_counts_});
@@ -86,6 +89,12 @@ void DecodeShell::StopParts() {
   token_calls_.clear();
   // After the answers: a copy hangs when the engine does.
   copier_.Stop();
+}
+
+void DecodeShell::Registered(const scheduler::RegisterReply& reply) {
+  tokens_.SetLease(reply.lease_us);
+  const absl::Status taken = permits_.TakeKey(reply.generation.number, reply.permit_key);
+  if (!taken.ok()) LogWarning("no permits", {{"reason", std::string(taken.message())}});
 }
 
 absl::Status DecodeShell::Take(const v1::OrchestratorMessage& message) {
@@ -183,7 +192,8 @@ DecodeShell::TokenStream* DecodeShell::OpenTokenStream(grpc::CallbackServerConte
   auto stream = TokenStream::Make(
       context, [this](std::function<void()> hook) { loop_.Post(std::move(hook), Loop::kHelp); },
       TokenStreamHalfClosed());
-  const bool taken = loop_.TryPost([this, id, stream] {
+  const absl::Status caller = CheckCaller(*context);
+  const bool taken = caller.ok() && loop_.TryPost([this, id, stream] {
     if (token_calls_.size() >= kTokenStreamsMax) {
       return stream->Close({grpc::StatusCode::RESOURCE_EXHAUSTED,
                             absl::StrCat("token stream limit reached (", kTokenStreamsMax, ")")});
@@ -194,7 +204,7 @@ DecodeShell::TokenStream* DecodeShell::OpenTokenStream(grpc::CallbackServerConte
                 .ended = [this, id] { CloseTokenStream(id); },
                 .writable = [this, id] { SendTokens(id); }});
   if (!taken) {
-    stream->Close({grpc::StatusCode::RESOURCE_EXHAUSTED, "the inbox is full"});
+    stream->Close(ToGrpc(caller.ok() ? absl::ResourceExhaustedError("the inbox is full") : caller));
   }
   return stream.get();
 }
@@ -405,6 +415,7 @@ void DecodeShell::On(const scheduler::CloseGrant& effect) {
 }
 
 void DecodeShell::On(const scheduler::AnswerOpenTransfer& effect) {
+  if (absl::IsPermissionDenied(effect.reply.status)) permits_.CountMissing();
   grants_.Answer(effect.call.value, ToGrpc(effect.reply.status), [&](v1::OpenTransferResponse* r) {
     *r = ToProto(effect.reply);
     r->set_memory(MemoryUnder(effect.grant, effect.reply.memory));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -16,11 +17,13 @@
 #include "scheduler/worker/group/sharing_engine.h"
 #include "scheduler/worker/token_streams.h"
 #include "services/codec/codec.h"
+#include "services/permits/permit_gate.h"
 #include "services/rpc/bidi_stream.h"
 #include "services/rpc/calls.h"
 #include "services/worker/group/group_feed.h"
 #include "services/worker/group/node_groups.h"
 #include "services/worker/group/shared_weights.h"
+#include "services/worker/spans/decode_spans.h"
 #include "services/worker/worker_shell.h"
 
 namespace skein::services {
@@ -63,6 +66,8 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   TokenStream* OpenTokenStream(grpc::CallbackServerContext* context);
   // Finishes `call` when the core has heard of it.
   [[nodiscard]] bool Abort(scheduler::AbortRequest request, grpc::ServerUnaryReactor* call);
+  // What a caller shows of its right to a call, checked before the calls above. Any thread.
+  PermitGate* permits() { return &permits_; }
   uint64_t NextCall() { return next_call_.fetch_add(1); }
   // Called on the loop with each gap that a stream saw at a switch. Before Start.
   void ObserveGaps(std::function<void(const scheduler::StreamGap&)> seen) {
@@ -80,9 +85,15 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   friend CoreShell;
   friend WorkerShell;
 
+  void MakeSpans(Tracer* tracer) { spans_.emplace(tracer); }
+  void Saw(const scheduler::DecodeEvent& event, const std::vector<scheduler::DecodeEffect>& effects,
+           int64_t now_us) {
+    if (spans_.has_value()) spans_->Saw(event, effects, now_us);
+  }
+
   using WorkerShell::On;
 
-  void Registered(const scheduler::RegisterReply& reply) { tokens_.SetLease(reply.lease_us); }
+  void Registered(const scheduler::RegisterReply& reply);
   void AddToLoad(ShellLoad* load);
   void Handled() { SendTokens(); }
   int64_t PartsDeadline() const;
@@ -134,14 +145,17 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   void On(const scheduler::StreamGap& effect) {
     if (gap_seen_) gap_seen_(effect);
   }
+  void On(const scheduler::SequenceNote&) {}
   void On(const scheduler::Drained&) { core_drained_ = true; }
   void On(const scheduler::EngineFailed& effect);
 
+  PermitGate permits_;
   prometheus::Histogram* decode_queue_s_ = nullptr;
   std::atomic<uint64_t> next_call_{1};
   std::atomic<uint64_t> next_token_stream_{1};
   std::function<void(const scheduler::StreamGap&)> gap_seen_;  // empty: nobody counts them
   // Only on the loop.
+  std::optional<DecodeSpans> spans_;  // none: tracing is off
   bool core_drained_ = false;
   bool drained_told_ = false;
   int64_t last_words_us_ = 0;                  // as configured

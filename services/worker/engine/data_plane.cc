@@ -65,13 +65,22 @@ absl::StatusOr<std::string> DeviceWithAddress(const std::string& address) {
 
 absl::StatusOr<engine::UcxOptions> DataPlaneOf(const WorkerOptions& options, int offset) {
   engine::UcxOptions out;
+  if (options.require_encryption) {
+    out.tls = "self,shm";
+    out.far_refused =
+        "--require-encryption: the peer is on another host, or its memory cannot be reached from "
+        "here, and nothing encrypts KV between hosts";
+    return out;
+  }
   out.tcp_refused = Refused;
   if (options.data_port != 0) out.tcp_port = static_cast<int>(options.data_port) + offset;
-  const std::string& host = options.data_host.empty() ? options.host : options.data_host;
+  const std::string& given = options.data_host.empty() ? options.host : options.data_host;
+  const std::string host = given == "localhost" ? "127.0.0.1" : given;
   if (options.data_host.empty() && !IsOneAddress(host)) return out;
   absl::StatusOr<std::string> device = DeviceWithAddress(host);
   if (!device.ok()) return device.status();
   out.net_device = *std::move(device);
+  if (IsOneAddress(host)) out.tcp_address = host;
   return out;
 }
 

@@ -1,4 +1,4 @@
-// Which network KV takes, by the flags --data-port, --data-host and --host.
+// Which network KV takes, by the flags --data-port, --data-host, --host and --require-encryption.
 #pragma once
 
 #include <cstdint>

@@ -13,6 +13,7 @@
 #include "engine/cuda/device/cuda_peer_opener.h"
 #include "engine/cuda/engine/cuda_engine.h"
 #include "engine/device/cpu_device.h"
+#include "engine/device/device.h"
 #include "engine/device/memory_budget.h"
 #include "engine/model/group/group_contexts.h"
 #include "engine/model/group/group_engine.h"
@@ -21,6 +22,7 @@
 #include "engine/ops/cpu/cpu_ops.h"
 #include "engine/transport/registered_device.h"
 #include "engine/transport/ucx/ucx_transport.h"
+#include "engine/ucx/ucx_plane.h"
 #include "scheduler/vocabulary/check.h"
 #include "services/log/log.h"
 #include "services/worker/engine/data_plane.h"
@@ -110,11 +112,14 @@ absl::Status CannotShare(const WorkerOptions& options) {
                                                "' cannot share its weights with others"));
 }
 
-// Of an engine whose weights are within `budget`, in memory of its own on the host.
+// Of an engine whose weights are within `budget`, in memory of its own on the host. `kv_device`:
+// SharingOptions'.
 std::shared_ptr<engine::WeightSharing> MakeSharing(const engine::CpuOpsOptions& ops,
-                                                   std::shared_ptr<engine::MemoryBudget> budget) {
+                                                   std::shared_ptr<engine::MemoryBudget> budget,
+                                                   engine::Device* kv_device) {
   engine::SharingOptions sharing;
   sharing.budget = std::move(budget);
+  sharing.kv_device = kv_device;
   sharing.ranks_max = engine::kGroupRanksMax;
   sharing.make_serving_ops = [ops] {
     auto made = engine::MakeCpuOps(ops);
@@ -141,8 +146,9 @@ absl::StatusOr<MadeEngine> MakeModel(const WorkerOptions& options, int group_ran
   return MadeEngine{*std::move(made), ranks};
 }
 
+// `pages_move`: memory that `device` has given may be given back to the system page by page.
 absl::StatusOr<MadeEngine> MakeCpuEngine(const WorkerOptions& options, scheduler::Role role,
-                                         std::unique_ptr<engine::Device> device,
+                                         std::unique_ptr<engine::Device> device, bool pages_move,
                                          const Progress& progress) {
   auto engine_options = ModelOptionsOf(options, role);
   if (!engine_options.ok()) return engine_options.status();
@@ -155,11 +161,12 @@ absl::StatusOr<MadeEngine> MakeCpuEngine(const WorkerOptions& options, scheduler
     // Only KV is for other processes to reach.
     const auto budget = std::make_shared<engine::MemoryBudget>(
         static_cast<size_t>(BytesOf(options.device_memory_gib)));
+    engine::Device* const kv_device = pages_move ? device.get() : nullptr;
     device = engine::MakeBudgetedDevice(std::move(device), budget);
     engine_options->weights_device = engine::MakeBudgetedDevice(engine::MakeCpuDevice(), budget);
     engine_options->progress = LogProgress(progress);
     if (role == scheduler::Role::kDecode) {
-      engine_options->sharing = MakeSharing(ops_options, budget);
+      engine_options->sharing = MakeSharing(ops_options, budget, kv_device);
     }
   }
   auto ops = engine::MakeCpuOps(ops_options);
@@ -226,12 +233,14 @@ absl::StatusOr<MadeEngine> MakeEmulated(const WorkerOptions& options, scheduler:
 }
 
 absl::StatusOr<MadeEngine> MakeEngine(const WorkerOptions& options, scheduler::Role role,
-                                      std::unique_ptr<engine::Device> device,
+                                      std::unique_ptr<engine::Device> device, bool pages_move,
                                       const Progress& progress,
                                       std::shared_ptr<engine::Device>* gpu) {
   absl::StatusOr<MadeEngine> made = absl::InvalidArgumentError(
       absl::StrCat("--device: '", options.device, "' is not cpu, cuda:N or emulated"));
-  if (options.device == "cpu") made = MakeCpuEngine(options, role, std::move(device), progress);
+  if (options.device == "cpu") {
+    made = MakeCpuEngine(options, role, std::move(device), pages_move, progress);
+  }
   if (options.device == "emulated") {
     made = MakeEmulated(options, role, std::move(device));
   }
@@ -257,8 +266,10 @@ absl::StatusOr<std::optional<engine::CommPath>> CommPathOf(const WorkerOptions& 
 absl::StatusOr<std::unique_ptr<engine::PathFabric>> MakeFabric(
     const WorkerOptions& options, scheduler::Role role, std::shared_ptr<engine::UcxPlane> plane,
     std::shared_ptr<engine::Device> gpu) {
-  const auto path = CommPathOf(options);
+  auto path = CommPathOf(options);
   if (!path.ok()) return path.status();
+  // NCCL chooses its own way to other hosts.
+  if (options.require_encryption && !path->has_value()) *path = engine::CommPath::kHost;
   auto hosts = DataPlaneOf(options, /*offset=*/1);
   if (!hosts.ok()) return hosts.status();
   if (role == scheduler::Role::kDecode) {
@@ -364,7 +375,9 @@ absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options, sche
       std::make_unique<engine::RegisteredDevice>(out.transport.get(), engine::MakeCpuDevice());
   const engine::RegisteredDevice* memory = device.get();
   std::shared_ptr<engine::Device> gpu;
-  auto made = MakeEngine(options, role, std::move(device), progress, &gpu);
+  // What a network's adapter writes to is pinned, all of it.
+  const bool pinned = (*plane)->fabric();
+  auto made = MakeEngine(options, role, std::move(device), !pinned, progress, &gpu);
   if (!made.ok()) return made.status();
   out.engine = std::move(made->engine);
   out.group_ranks_max = made->group_ranks_max;

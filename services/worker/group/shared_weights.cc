@@ -62,7 +62,10 @@ void SharedWeights::Begin(const scheduler::PrepareShared& call) {
 }
 
 void SharedWeights::Begin(const scheduler::EnterShared& call) {
-  loop_.Post([this, call] { Answer(call.call, Enter(call)); });
+  loop_.Post([this, call] {
+    const absl::Status status = Enter(call);
+    peers_.done({call.call, status, status.ok() ? sharing_->TakeExtraKv() : BlockRange{}});
+  });
 }
 
 // Since it entered it serves both.
@@ -75,7 +78,7 @@ void SharedWeights::Begin(const scheduler::SetMode& call) {
 }
 
 void SharedWeights::Begin(const scheduler::LeaveShared& call) {
-  loop_.Post([this, call] { Answer(call.call, sharing_->Leave(++orders_)); });
+  loop_.Post([this, call] { Answer(call.call, Leave(call)); });
 }
 
 void SharedWeights::Arrived(int rank, const std::string& message) {
@@ -144,6 +147,12 @@ absl::Status SharedWeights::Enter(const scheduler::EnterShared& call) {
   }
   meeting_.reset();
   return sharing_->Enter(++orders_, offers, ModeOf(call.mode));
+}
+
+// The memory of the blocks is that of the weights which come.
+absl::Status SharedWeights::Leave(const scheduler::LeaveShared& call) {
+  const absl::Status given = sharing_->GiveExtraKv(call.moves);
+  return given.ok() ? sharing_->Leave(++orders_) : given;
 }
 
 }  // namespace skein::services

@@ -68,6 +68,7 @@ class SharedWeights final : public scheduler::SharingEngine {
   // On the loop.
   void Prepare(const scheduler::PrepareShared& call, const absl::StatusOr<int>& rank);
   absl::Status Enter(const scheduler::EnterShared& call);
+  absl::Status Leave(const scheduler::LeaveShared& call);
   void Take(int rank, const std::string& message);
   void TellOffer(int rank, bool asks) const;
   void EndIfAllHaveOffered();

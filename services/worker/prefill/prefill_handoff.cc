@@ -1,12 +1,15 @@
 // The handoff side of PrefillShell: its sender, and the calls to decode instances.
 #include <algorithm>
 #include <chrono>
+#include <memory>
+#include <type_traits>
 #include <utility>
 
 #include "proto/decode_worker.grpc.pb.h"
 #include "services/codec/answer.h"
 #include "services/codec/codec.h"
 #include "services/log/log.h"
+#include "services/permits/permit_gate.h"
 #include "services/worker/prefill/prefill_shell.h"
 
 namespace skein::services {
@@ -106,54 +109,66 @@ void PrefillShell::LogTransports() {
   logged_ = std::move(logged);
 }
 
+// A call to a decode instance. It shows the permit of its transfer, if there is one.
+template <typename Request, typename Response, typename Core>
+void PrefillShell::CallDecode(UnaryMethod<v1::DecodeWorker, Request, Response> method,
+                              const scheduler::DecodeCall<Core>& effect,
+                              std::type_identity_t<Done<Response>> done) {
+  Request request = ToProto(effect.request);
+  constexpr bool kOpens = std::is_same_v<Request, v1::OpenTransferRequest>;
+  if constexpr (kOpens) request.set_permit(effect.permit);
+  std::shared_ptr<v1::DecodeWorker::Stub> stub =
+      v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint, {tls::Role::kDecodeWorker}));
+  CallUnary<Response>(
+      "decode-worker", &calls_, std::move(request), effect.timeout_us,
+      [stub, method, permit = kOpens ? std::string() : effect.permit](auto* context, auto* asked,
+                                                                      auto* response, auto end) {
+        if (!permit.empty()) context->AddMetadata(kPermitMetadata, permit);
+        (stub->async()->*method)(context, asked, response, std::move(end));
+      },
+      std::move(done));
+}
+
 void PrefillShell::On(const scheduler::CallOpenTransfer& effect) {
-  CallUnary<v1::DecodeWorker>(
-      "decode-worker", channels_.Get(effect.endpoint), &DecodeWorkerMethods::OpenTransfer, &calls_,
-      ToProto(effect.request), effect.timeout_us,
-      [this, id = effect.request.id, epoch = effect.request.epoch](
-          absl::Status status, const v1::OpenTransferResponse& response) {
-        Post(scheduler::OpenTransferReplied{id, epoch,
-                                            AnswerOf("decode-worker", std::move(status), response)},
-             Loop::kHelp);
-      });
+  CallDecode(&DecodeWorkerMethods::OpenTransfer, effect,
+             [this, id = effect.request.id, epoch = effect.request.epoch](
+                 absl::Status status, const v1::OpenTransferResponse& response) {
+               Post(
+                   scheduler::OpenTransferReplied{
+                       id, epoch, AnswerOf("decode-worker", std::move(status), response)},
+                   Loop::kHelp);
+             });
 }
 
 void PrefillShell::On(const scheduler::CallRenew& effect) {
-  CallUnary<v1::DecodeWorker>(
-      "decode-worker", channels_.Get(effect.endpoint), &DecodeWorkerMethods::Renew, &calls_,
-      ToProto(effect.request), effect.timeout_us,
-      [this, id = effect.request.id, epoch = effect.request.epoch](
-          absl::Status status, const v1::RenewResponse& response) {
-        Post(scheduler::RenewReplied{id, epoch,
-                                     AnswerOf("decode-worker", std::move(status), response)});
-      });
+  CallDecode(&DecodeWorkerMethods::Renew, effect,
+             [this, id = effect.request.id, epoch = effect.request.epoch](
+                 absl::Status status, const v1::RenewResponse& response) {
+               Post(scheduler::RenewReplied{
+                   id, epoch, AnswerOf("decode-worker", std::move(status), response)});
+             });
 }
 
 void PrefillShell::On(const scheduler::CallAcquireStagingBuffer& effect) {
-  CallUnary<v1::DecodeWorker>(
-      "decode-worker", channels_.Get(effect.endpoint), &DecodeWorkerMethods::AcquireStagingBuffer,
-      &calls_, ToProto(effect.request), effect.timeout_us,
-      [this, asked = effect.request](absl::Status status,
-                                     const v1::AcquireStagingBufferResponse& response) {
-        Post(scheduler::AcquireStagingBufferReplied{
-            asked.id, asked.epoch, asked.ask, {std::move(status), response.memory()}});
-      });
+  CallDecode(&DecodeWorkerMethods::AcquireStagingBuffer, effect,
+             [this, asked = effect.request](absl::Status status,
+                                            const v1::AcquireStagingBufferResponse& response) {
+               Post(scheduler::AcquireStagingBufferReplied{
+                   asked.id, asked.epoch, asked.ask, {std::move(status), response.memory()}});
+             });
 }
 
 void PrefillShell::On(const scheduler::CallTakePart& effect) {
-  CallUnary<v1::DecodeWorker>(
-      "decode-worker", channels_.Get(effect.endpoint), &DecodeWorkerMethods::TakePart, &calls_,
-      ToProto(effect.request), effect.timeout_us,
-      [this, id = effect.request.id, epoch = effect.request.epoch, part = effect.request.part](
-          absl::Status status, const v1::TakePartResponse&) {
-        Post(scheduler::TakePartReplied{id, epoch, part, {std::move(status)}});
-      });
+  CallDecode(&DecodeWorkerMethods::TakePart, effect,
+             [this, id = effect.request.id, epoch = effect.request.epoch,
+              part = effect.request.part](absl::Status status, const v1::TakePartResponse&) {
+               Post(scheduler::TakePartReplied{id, epoch, part, {std::move(status)}});
+             });
 }
 
 void PrefillShell::On(const scheduler::CallReleaseStagingBuffer& effect) {
-  CallUnary<v1::DecodeWorker>(
-      "decode-worker", channels_.Get(effect.endpoint), &DecodeWorkerMethods::ReleaseStagingBuffer,
-      &calls_, ToProto(effect.request), effect.timeout_us,
+  CallDecode(
+      &DecodeWorkerMethods::ReleaseStagingBuffer, effect,
       [this, asked = effect.request](absl::Status status, const v1::ReleaseStagingBufferResponse&) {
         Post(scheduler::ReleaseStagingBufferReplied{
             asked.id, asked.epoch, asked.ask, {std::move(status)}});
@@ -161,19 +176,15 @@ void PrefillShell::On(const scheduler::CallReleaseStagingBuffer& effect) {
 }
 
 void PrefillShell::On(const scheduler::CallCommit& effect) {
-  CallUnary<v1::DecodeWorker>("decode-worker", channels_.Get(effect.endpoint),
-                              &DecodeWorkerMethods::Commit, &calls_, ToProto(effect.request),
-                              effect.timeout_us,
-                              [this, id = effect.request.id, epoch = effect.request.epoch](
-                                  absl::Status status, const v1::CommitResponse&) {
-                                Post(scheduler::CommitReplied{id, epoch, {std::move(status)}});
-                              });
+  CallDecode(&DecodeWorkerMethods::Commit, effect,
+             [this, id = effect.request.id, epoch = effect.request.epoch](
+                 absl::Status status, const v1::CommitResponse&) {
+               Post(scheduler::CommitReplied{id, epoch, {std::move(status)}});
+             });
 }
 
 void PrefillShell::On(const scheduler::CallAbort& effect) {
-  CallUnary<v1::DecodeWorker>("decode-worker", channels_.Get(effect.endpoint),
-                              &DecodeWorkerMethods::Abort, &calls_, ToProto(effect.request),
-                              effect.timeout_us, [](absl::Status, const v1::AbortResponse&) {});
+  CallDecode(&DecodeWorkerMethods::Abort, effect, [](absl::Status, const v1::AbortResponse&) {});
 }
 
 void PrefillShell::On(const scheduler::OpenHandoff& effect) {

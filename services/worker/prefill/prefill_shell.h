@@ -2,20 +2,26 @@
 // instances.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "engine/handoff/handoff_sender.h"
+#include "proto/decode_worker.grpc.pb.h"
 #include "proto/orchestrator.pb.h"
 #include "scheduler/worker/prefill/prefill_core.h"
 #include "services/codec/codec.h"
+#include "services/rpc/rpc.h"
 #include "services/worker/engine/comm_log.h"
 #include "services/worker/engine/ring_groups.h"
 #include "services/worker/engine/step_log.h"
+#include "services/worker/spans/prefill_spans.h"
 #include "services/worker/worker_shell.h"
 
 namespace skein::services {
@@ -47,6 +53,12 @@ class PrefillShell : public WorkerShell<PrefillShell, scheduler::PrefillCore,
   friend CoreShell;
   friend WorkerShell;
 
+  void MakeSpans(Tracer* tracer) { spans_.emplace(tracer); }
+  void Saw(const scheduler::PrefillEvent& event,
+           const std::vector<scheduler::PrefillEffect>& effects, int64_t now_us) {
+    if (spans_.has_value()) spans_->Saw(event, effects, now_us);
+  }
+
   using WorkerShell::On;
 
   void On(const scheduler::AnswerAssign& effect);
@@ -76,6 +88,12 @@ class PrefillShell : public WorkerShell<PrefillShell, scheduler::PrefillCore,
   absl::Status Take(const v1::OrchestratorMessage& message);
   void Assign(const scheduler::AssignRequest& request);
   // The handoff side: prefill_handoff.cc.
+  template <typename Response>
+  using Done = std::function<void(absl::Status, const Response&)>;
+  template <typename Request, typename Response, typename Core>
+  void CallDecode(UnaryMethod<v1::DecodeWorker, Request, Response> method,
+                  const scheduler::DecodeCall<Core>& effect,
+                  std::type_identity_t<Done<Response>> done);
   engine::HandoffEnds Ends();
   void ForgetHandoffsOf(const std::vector<scheduler::EndedRequest>& ended);
   void Pump();
@@ -90,6 +108,7 @@ class PrefillShell : public WorkerShell<PrefillShell, scheduler::PrefillCore,
   CommLog comm_log_;
   StepLog step_log_;
   // Only on the loop.
+  std::optional<PrefillSpans> spans_;                     // none: tracing is off
   std::map<uint64_t, scheduler::AssignReplied> assigns_;  // unanswered
   uint64_t next_call_ = 1;
   std::set<engine::HandoffKey> opened_;

@@ -40,7 +40,18 @@ void Observe(const std::string& model, Metrics* metrics, DecodeShell* shell) {
   });
 }
 
+void RefreshPermits(const PermitGate& permits, const std::string& model, Metrics* metrics) {
+  const auto refused = permits.Refused();
+  for (size_t why = 0; why < refused.size(); ++why) {
+    const auto reason = PermitGate::NameOf(static_cast<PermitGate::Refusal>(why));
+    metrics->Total("skein_permits_refused_total",
+                   "Calls about handoffs that were refused for their permit, by reason.",
+                   {{"model_name", model}, {"reason", std::string(reason)}}, refused[why]);
+  }
+}
+
 void Refresh(DecodeShell* shell, const std::string& model, Metrics* metrics) {
+  RefreshPermits(*shell->permits(), model, metrics);
   RefreshCommMade(shell->CommMade(), model, metrics);
   RefreshComm(shell->GroupWays(), model, metrics);
   const auto copy = shell->Look();

@@ -12,6 +12,8 @@
 #include "services/admin/start_signals.h"
 #include "services/metrics/process_metrics.h"
 #include "services/shell/loop.h"
+#include "services/tracing/trace_page.h"
+#include "services/tracing/tracing.h"
 #include "services/worker/process/worker_common.h"
 #include "services/worker/process/worker_end.h"
 #include "services/worker/process/worker_status.h"
@@ -31,7 +33,8 @@ struct WorkerPages {
   WorkerStart start;
   Metrics metrics;
   ProcessMetrics process;
-  Slot<Shell> shell;  // PrefillShell or DecodeShell, while it runs
+  Slot<Shell> shell;           // PrefillShell or DecodeShell, while it runs
+  Tracing* tracing = nullptr;  // set before the admin server starts; null: tracing is off
   WorkerEnd end;
 
   ProcessStatus Status() {
@@ -88,6 +91,7 @@ AdminHooks HooksOf(const std::string& role, const std::string& model, WorkerPage
           [pages, model, refresh] {
             pages->shell.With([&](Shell& running) { refresh(&running, model, &pages->metrics); });
             RefreshDataConnections(&pages->metrics);
+            if (pages->tracing != nullptr) pages->tracing->RefreshMetrics();
             pages->process.Refresh();
             return pages->metrics.Render();
           },
@@ -110,8 +114,15 @@ absl::Status RunWorker(const WorkerOptions& options, scheduler::Role role, Confi
   const std::string name = role == scheduler::Role::kPrefill ? "prefill-worker" : "decode-worker";
   const std::string model = ServedName(options);
   WorkerPages<Shell> pages(options, name);
+  const std::unique_ptr<Tracing> tracing =
+      Tracing::Start(options.tracing, ThisProcess(name), &pages.metrics);
+  pages.tracing = tracing.get();
   AdminHooks hooks = HooksOf(name, model, &pages, refresh);
-  hooks.more = [&pages, add_pages](http::Routes* routes) { add_pages(routes, &pages); };
+  hooks.more = [&pages, add_pages](http::Routes* routes) {
+    add_pages(routes, &pages);
+    AddTracePage([&pages] { return pages.tracing != nullptr ? pages.tracing->recent() : nullptr; },
+                 routes);
+  };
   auto admin = AdminServer::Start(options.admin, options.host, std::move(hooks));
   if (!admin.ok()) return admin.status();
   absl::StatusOr<WorkerEngine> engine = LoadWorkerEngine(options, role, &pages.start);
@@ -125,6 +136,7 @@ absl::Status RunWorker(const WorkerOptions& options, scheduler::Role role, Confi
   pages.start.Listen(EndpointOf(options, *servers));
   shell.ObserveSteps(&StepTokens(engine->engine->Spec(), model, &pages.metrics));
   observe(model, &pages.metrics, &shell);
+  if (tracing != nullptr) shell.Trace(tracing->tracer());
   WorkerEnd& end = pages.end;
   shell.OnRefused([&end](const absl::Status& status) { end.Refused(status); });
   shell.Start(

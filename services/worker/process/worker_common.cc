@@ -81,16 +81,16 @@ scheduler::BatchLimits BatchLimitsOf(const WorkerOptions& options) {
 
 int64_t PoolBlocksOf(const WorkerOptions& options, const engine::EngineSpec& spec) {
   const bool probes = EngineWatchOf(options, spec).probe_interval_us > 0;
-  return spec.kv.num_blocks - (probes ? 1 : 0);
+  return spec.own_blocks() - (probes ? 1 : 0);
 }
 
 scheduler::EngineWatchConfig EngineWatchOf(const WorkerOptions& options,
                                            const engine::EngineSpec& spec) {
   scheduler::EngineWatchConfig watch;
   watch.step_timeout_us = static_cast<int64_t>(options.StepTimeoutS() * 1e6);
-  if (spec.kv.num_blocks < 2) return watch;  // none is left for probes
+  if (spec.own_blocks() < 2) return watch;  // none is left for probes
   watch.probe_interval_us = static_cast<int64_t>(options.probe_interval_s * 1e6);
-  watch.probe_block = {static_cast<int32_t>(spec.kv.num_blocks - 1)};
+  watch.probe_block = {static_cast<int32_t>(spec.own_blocks() - 1)};
   return watch;
 }
 
@@ -99,7 +99,7 @@ prometheus::Histogram& StepTokens(const engine::EngineSpec& spec, const std::str
   Metrics::Labels cache = EngineLabels(model);
   cache["block_size"] = std::to_string(spec.kv.block_tokens);
   cache["cache_dtype"] = engine::NameOf(spec.kv.dtype);
-  cache["num_gpu_blocks"] = std::to_string(spec.kv.num_blocks);
+  cache["num_gpu_blocks"] = std::to_string(spec.own_blocks());
   metrics
       ->Gauge("vllm:cache_config_info",
               "Always 1; the labels are the size and type of the KV cache.", cache)
@@ -276,7 +276,7 @@ void LogEngine(const engine::EngineSpec& spec, const std::string& model) {
                            {"parameters", spec.num_parameters},
                            {"max_positions", spec.max_positions},
                            {"kv_dtype", engine::NameOf(spec.kv.dtype)},
-                           {"kv_blocks", spec.kv.num_blocks},
+                           {"kv_blocks", spec.own_blocks()},
                            {"block_tokens", spec.kv.block_tokens},
                            {"kv_bytes_per_token", spec.kv.BytesPerToken()}});
 }

@@ -2,13 +2,19 @@
 
 #include <arpa/inet.h>
 
+#include <algorithm>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "services/admin/model_wait.h"
 #include "services/base/process.h"
+#include "services/http/site_check.h"
 #include "services/orchestrator_link/cell_orchestrators.h"
+#include "services/tls/security.h"
 
 namespace skein::services {
 namespace {
@@ -40,6 +46,31 @@ void RegisterModel(WorkerOptions* options, FlagSet* flags) {
   flags->Int(&options->threads, "threads", "Threads of the engine, on a CPU.", 1, 1024);
   flags->Int(&options->max_positions, "max-positions",
              "Longest sequence, prompt and answer together; 0 means the model's.", 0, 1 << 24);
+}
+
+// Of "host:port[+...]": whether each host is this one.
+bool AreHere(const std::string& addresses) {
+  const std::vector<std::string> all = absl::StrSplit(addresses, absl::ByAnyChar("+,"));
+  return std::all_of(all.begin(), all.end(), [](const std::string& address) {
+    return http::IsLoopbackHost(address.substr(0, address.rfind(':')));
+  });
+}
+
+// gRPC is in plain text.
+void CheckEncryption(const WorkerOptions* options, FlagSet* flags) {
+  flags->Check([options] {
+    if (!options->require_encryption) return absl::OkStatus();
+    if (options->comm_path == "nccl") {
+      return absl::InvalidArgumentError(
+          "--require-encryption: --comm-path nccl may go to other hosts in plain text");
+    }
+    const bool listens_here = http::IsLoopbackHost(options->host);
+    if (listens_here && AreHere(options->orchestrator)) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--require-encryption: gRPC ", listens_here ? "to '" : "at '",
+        listens_here ? options->orchestrator : options->host, "' would be in plain text; give ",
+        listens_here ? "--orchestrator" : "--host", " a loopback address"));
+  });
 }
 
 void RegisterAddresses(WorkerOptions* options, FlagSet* flags) {
@@ -81,6 +112,12 @@ void RegisterAddresses(WorkerOptions* options, FlagSet* flags) {
                "only there.")
       .Value("ADDRESS")
       .Default("--host; all devices if that is a wildcard address");
+  flags->Bool(
+      &options->require_encryption, "require-encryption",
+      "Refuse what would cross the network in plain text: connections for KV and ring steps "
+      "to other hosts, which nothing encrypts, and gRPC at addresses that other hosts "
+      "reach. Within a host all goes through memory.");
+  CheckEncryption(options, flags);
   options->admin.Register(flags);
 }
 
@@ -246,6 +283,8 @@ void WorkerOptions::RegisterPrefill(FlagSet* flags) {
                "Latency profile that gives the time of a prefill step: a built-in name "
                "(llama3-8b-a100) or a file. Without it prefill takes no time.")
       .Value("PROFILE");
+  tracing.Register(flags);
+  tls::RegisterServiceSecurity(flags);
   RegisterLogFlags(&log_level, flags);
   CheckModel(this, flags);
   CheckReproducible(this, flags);
@@ -297,6 +336,8 @@ void WorkerOptions::RegisterDecode(FlagSet* flags) {
           "are computed anew. Without it the first are as fast as those of one instance, and "
           "the others take no time.")
       .Value("PROFILE");
+  tracing.Register(flags);
+  tls::RegisterServiceSecurity(flags);
   RegisterLogFlags(&log_level, flags);
   CheckModel(this, flags);
   CheckReproducible(this, flags);

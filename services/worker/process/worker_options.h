@@ -7,6 +7,7 @@
 
 #include "services/admin/admin_server.h"
 #include "services/flags/flags.h"
+#include "services/tracing/options.h"
 
 namespace skein::services {
 
@@ -35,6 +36,7 @@ struct WorkerOptions {
   std::string port_file;
   int64_t data_port = 0;
   std::string data_host;
+  bool require_encryption = false;
   AdminOptions admin;  // port 7201 for prefill, 7301 for decode
   int64_t threads = 1;
   double kv_gib = 0.5;
@@ -57,6 +59,7 @@ struct WorkerOptions {
   std::string comm_path = "auto";
   int64_t handoff_staging_buffers = 4;
   int64_t handoff_staging_bytes = 8 << 20;
+  TracingOptions tracing;
   std::string log_level = "info";
 
   bool IsCuda() const { return device.rfind("cuda", 0) == 0; }

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -51,6 +52,19 @@ TEST_P(WorkerOptionsTest, AnAddressOfTheMachineNeedsNothingElse) {
   EXPECT_TRUE(Start({"--host=10.0.0.2"}).ok());
   EXPECT_TRUE(Start({"--host=::1"}).ok());
   EXPECT_TRUE(Start({"--host=node-7"}).ok());
+}
+
+TEST_P(WorkerOptionsTest, WhereEncryptionIsRequiredPlainGrpcStaysOnTheHost) {
+  EXPECT_TRUE(Start({"--require-encryption"}).ok());
+  EXPECT_TRUE(Start({"--require-encryption", "--orchestrator=localhost:7100+127.0.0.2:7100"}).ok());
+  for (const auto& [argument, named] :
+       {std::pair("--host=10.0.0.2", "at '10.0.0.2'"),
+        std::pair("--orchestrator=localhost:7100+10.0.0.1:7100", "give --orchestrator")}) {
+    const absl::Status status = Start({"--require-encryption", argument});
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), "--require-encryption: gRPC")) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), named)) << status;
+  }
 }
 
 TEST_P(WorkerOptionsTest, AGpuIsNotReproducible) {

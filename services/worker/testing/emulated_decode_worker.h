@@ -13,7 +13,6 @@
 #include "proto/decode_worker.grpc.pb.h"
 #include "scheduler/vocabulary/check.h"
 #include "services/codec/codec.h"
-#include "services/rpc/credentials.h"
 #include "services/rpc/rpc.h"
 #include "services/worker/decode/decode_service.h"
 #include "services/worker/testing/emulated_worker.h"
@@ -38,7 +37,7 @@ class EmulatedDecodeWorker {
     config.memory = engine_.description;
     shell_.Start(config, [this] { drained_.set_value(); });
     stub_ = v1::DecodeWorker::NewStub(
-        grpc::CreateChannel(absl::StrCat("127.0.0.1:", server_.port), ClientCredentials()));
+        grpc::CreateChannel(absl::StrCat("127.0.0.1:", server_.port), grpc::InsecureChannelCredentials()));
   }
   ~EmulatedDecodeWorker() {
     shell_.Stop();

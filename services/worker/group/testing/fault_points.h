@@ -18,7 +18,6 @@
 #include "engine/stepping/step_engine.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/orchestrator.grpc.pb.h"
-#include "services/rpc/credentials.h"
 #include "services/worker/group/testing/fault_point.h"
 
 namespace skein::services::testing {
@@ -48,7 +47,7 @@ class FaultRelay final : public v1::Orchestrator::Service {
  public:
   // `points` outlives it.
   FaultRelay(const std::string& orchestrator, FaultPoints* points)
-      : stub_(v1::Orchestrator::NewStub(grpc::CreateChannel(orchestrator, ClientCredentials()))),
+      : stub_(v1::Orchestrator::NewStub(grpc::CreateChannel(orchestrator, grpc::InsecureChannelCredentials()))),
         points_(points) {}
 
   grpc::Status ConnectWorker(
