@@ -20,6 +20,7 @@ class Request:
     output_tokens: int
     seed: int = 0
     cancel_after_s: Optional[float] = None  # drop the connection so long after it was sent
+    key: str = ""  # API key
 
 
 @dataclasses.dataclass
@@ -108,8 +109,9 @@ async def send(host, port, body, request, start):
     writer = None
     try:
         reader, writer = await asyncio.open_connection(host, port, limit=1 << 20)
+        key = b"Authorization: Bearer %s\r\n" % request.key.encode() if request.key else b""
         writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
-                     b"Content-Length: %d\r\n\r\n" % len(body) + body)
+                     b"%sContent-Length: %d\r\n\r\n" % (key, len(body)) + body)
         await writer.drain()
         await asyncio.wait_for(read_answer(reader, outcome, due), request.cancel_after_s)
     except asyncio.TimeoutError:

@@ -71,7 +71,7 @@ FairOwner OwnerOf(const Spec& spec) {
 
 // K in most queues: a tenant that asks for less than its share has prompts of this many tokens
 // served before those of tenants that have had more.
-inline constexpr int64_t kFairCreditTokens = 16384;
+inline constexpr int64_t kFairCreditTokens = 65536;
 
 // The tenants of one priority. Key: ordered, and unique within a tenant.
 template <class Key>

@@ -1,5 +1,5 @@
 // TenantPlaces: how many of a limited number of places each tenant holds, and may. Used by a router
-// for its streams and for its queue.
+// for its streams and for its queue, by an orchestrator for the requests of a model.
 //
 // A tenant is known while it holds a place, and for kKnownUs after it last asked for one. Its share
 // of the places is by weight among those known. A tenant that is the only one known may hold all.
@@ -33,6 +33,8 @@ class TenantPlaces {
   explicit TenantPlaces(int64_t places) : places_(places) {}
   TenantPlaces(const TenantPlaces&) = delete;  // the order refers to the names in the map
   TenantPlaces& operator=(const TenantPlaces&) = delete;
+
+  void SetPlaces(int64_t places) { places_ = places; }  // more or fewer than are held
 
   // The tenant asks for a place, whether it gets one or not.
   void Ask(std::string_view tenant, int64_t weight, TimeUs now) {
@@ -130,7 +132,7 @@ class TenantPlaces {
     tenants_.erase(it);
   }
 
-  const int64_t places_;
+  int64_t places_;
   Tenants tenants_;
   std::set<std::pair<TimeUs, std::string_view>> idle_;  // hold none, by when they asked last
   int64_t weights_ = 0;

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "scheduler/base/plant.h"
+#include "scheduler/fairness/tenant_places.h"
 #include "scheduler/orchestrator/orchestrator_impl.h"
 #include "scheduler/vocabulary/check.h"
 
@@ -297,7 +298,7 @@ void OrchestratorCore::Impl::SubmitEarly() {
 }
 
 // Nothing here says yet how much the instances hold together, and which models they serve.
-bool OrchestratorCore::Impl::FitsLater(const SubmitCalled& event) const {
+bool OrchestratorCore::Impl::FitsLater(const SubmitCalled& event) {
   if (now_ >= settled_by_us_) return false;
   const absl::Status may = MaySubmit(event);
   if (absl::IsNotFound(may) || absl::IsInvalidArgument(may)) return true;
@@ -372,14 +373,14 @@ void OrchestratorCore::Impl::TellAccepted() {
   submitted_.clear();
 }
 
-absl::Status OrchestratorCore::Impl::MaySubmit(const SubmitCalled& event) const {
+absl::Status OrchestratorCore::Impl::MaySubmit(const SubmitCalled& event) {
   const RequestHead& spec = *event.spec;
   if (spec.prompt_tokens <= 0) return absl::InvalidArgumentError("prompt: empty");
   if (spec.max_tokens < 0) return absl::InvalidArgumentError("max_tokens: negative");
   if (!registry_.KnowsModel(spec.model)) {
     return absl::NotFoundError(absl::StrCat("model ", spec.model, " is not served here"));
   }
-  const absl::Status capacity = HasCapacity(spec.model);
+  const absl::Status capacity = HasCapacity(spec);
   if (!event.accepted && !capacity.ok()) return capacity;
   // Those that are missed may be so for long.
   const auto instances = static_cast<int64_t>(registry_.Pool(spec.model, Role::kDecode).size());
@@ -398,7 +399,11 @@ absl::Status OrchestratorCore::Impl::HasRoom() const {
                                                    config_.max_requests, "). Retry later."));
 }
 
-absl::Status OrchestratorCore::Impl::HasCapacity(const std::string& model) const {
+// Where several tenants send, one that has its share leaves room for the others.
+absl::Status OrchestratorCore::Impl::HasCapacity(const RequestHead& spec) {
+  const std::string& model = spec.model;
+  TenantPlaces& tenants = requests_.TenantsOf(model);
+  tenants.Ask(spec.tenant, spec.tenant_weight, now_);
   if (absl::Status room = HasRoom(); !room.ok()) return room;
   const PoolCounts& prefill = registry_.Counts(model, Role::kPrefill);
   const PoolCounts& decode = registry_.Counts(model, Role::kDecode);
@@ -406,10 +411,17 @@ absl::Status OrchestratorCore::Impl::HasCapacity(const std::string& model) const
   const int64_t limit = prefill.request_limit + decode.request_limit;
   // Of those alive, held where nothing new is placed.
   const int64_t leaving = prefill.placed_not_serving + decode.placed_not_serving;
-  if (limit == 0 || requests_.CountOf(model) < limit + leaving) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("The request limit of model '", model,
-                                                   "' is reached (", limit,
-                                                   ", what its instances hold). Retry later."));
+  if (limit == 0) return absl::OkStatus();
+  if (requests_.CountOf(model) >= limit + leaving) {
+    return absl::ResourceExhaustedError(absl::StrCat("The request limit of model '", model,
+                                                     "' is reached (", limit,
+                                                     ", what its instances hold). Retry later."));
+  }
+  tenants.SetPlaces(limit + leaving);
+  if (tenants.MayTake(spec.tenant)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("This tenant has its share of what the instances of model '", model, "' hold (",
+                   tenants.HeldBy(spec.tenant), " of ", limit, "). Retry later."));
 }
 
 // The others come from this process itself, or from an operator. An address that answers says that

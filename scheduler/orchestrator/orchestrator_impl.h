@@ -72,9 +72,9 @@ class OrchestratorCore::Impl final : private orchestrator::RequestEnds {
   void On(const ReplacePlanningTables& event);
   void On(const OrchestratorTick& event);
 
-  absl::Status MaySubmit(const SubmitCalled& event) const;
+  absl::Status MaySubmit(const SubmitCalled& event);
   absl::Status HasRoom() const;  // for one more request, held or planned
-  absl::Status HasCapacity(const std::string& model) const;
+  absl::Status HasCapacity(const RequestHead& spec);
   void Submit(const SubmitCalled& event);
   void SubmitEarly();  // some of what has waited for long enough, at each tick
   void Refuse(RequestId id, absl::Status status);
@@ -103,7 +103,7 @@ class OrchestratorCore::Impl final : private orchestrator::RequestEnds {
   bool Settling() const { return now_ < settled_by_us_ && !ServesAll(); }
   bool ServesAll() const;  // there is a model, and each has instances of both roles
   // The same, for this request: it fits none of those that have come, in any way.
-  bool FitsLater(const SubmitCalled& event) const;
+  bool FitsLater(const SubmitCalled& event);
 
   void NoteHearing(const OrchestratorEvent& event);
   void LookWhetherDeaf();  // at a tick

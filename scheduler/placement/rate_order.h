@@ -8,6 +8,7 @@
 // Invariant (CheckInvariants): each candidate is in each index once, by its values of now.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -58,6 +59,28 @@ class RateOrder {
         best_s = end_s;
       }
       it = order_.upper_bound(LastWith(queue_s));
+    }
+    return best;
+  }
+
+  // The same where a prompt waits for other tokens than all that are queued: for
+  // before(InstanceId), which is at most those. Of the kLooksMax with the shortest queues.
+  template <class Allows, class Before>
+  std::optional<InstanceId> PickBefore(int64_t prompt_tokens, Allows allows, Before before) const {
+    std::optional<InstanceId> best;
+    double best_s = 0;
+    size_t looks = 0;
+    for (auto it = order_.begin(); it != order_.end() && looks < kLooksMax; ++it) {
+      SKEIN_LOOKED(1);
+      const auto [queue_s, negative_rate, instance] = *it;
+      if (!allows(instance)) continue;
+      ++looks;
+      const auto tokens = static_cast<double>(before(instance));
+      const double end_s = std::min(queue_s, tokens / -negative_rate) +
+                           static_cast<double>(prompt_tokens) / -negative_rate;
+      if (best.has_value() && end_s >= best_s) continue;
+      best = instance;
+      best_s = end_s;
     }
     return best;
   }

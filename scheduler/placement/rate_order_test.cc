@@ -31,6 +31,18 @@ std::optional<InstanceId> PickByWalk(const std::vector<PrefillCandidate>& candid
   return best;
 }
 
+TEST(RateOrder, PicksByWhatIsBeforeThePrompt) {
+  RateOrder order;
+  order.Set({.instance = {1}, .queued_tokens = 5000, .tokens_per_second = 1000});
+  order.Set({.instance = {2}, .queued_tokens = 9000, .tokens_per_second = 1000});
+  const auto all = [](InstanceId) { return true; };
+  const auto before = [](InstanceId id) -> int64_t { return id == InstanceId{1} ? 300 : 100; };
+  EXPECT_EQ(order.Pick(100, all), InstanceId{1});
+  EXPECT_EQ(order.PickBefore(100, all, before), InstanceId{2});
+  EXPECT_EQ(order.PickBefore(100, all, [](InstanceId) { return int64_t{1} << 30; }), InstanceId{1})
+      << "never more than all that are queued";
+}
+
 // While instances change, come and go.
 TEST(RateOrder, PicksAsTheWalkDoes) {
   std::mt19937_64 random(7);

@@ -140,7 +140,16 @@ PlanChoice PlanChooser::ChooseByRate(const Request& request) {
   };
   const bool one_holds_all = blocks <= registry_.BlocksOfPool(model, Role::kPrefill).largest;
   std::optional<InstanceId> pick;
-  if (one_holds_all) pick = order.Pick(PromptTokens(*request.spec), allows);
+  const int64_t tokens = PromptTokens(*request.spec);
+  const std::string& tenant = request.spec->tenant;
+  tenants_seen_ = tenants_seen_ || !tenant.empty();
+  if (one_holds_all && tenants_seen_) {
+    pick = order.PickBefore(tokens, allows, [&](InstanceId id) {
+      return registry_.Find(id)->queues.TokensBefore(tenant, tokens);
+    });
+  } else if (one_holds_all) {
+    pick = order.Pick(tokens, allows);
+  }
   if (!pick.has_value()) return Untried(request) > 0 ? TooLarge(request) : PlanChoice{};
   PlanExplanation explanation;
   explanation.how =
@@ -148,7 +157,7 @@ PlanChoice PlanChooser::ChooseByRate(const Request& request) {
   order.ForShortest(PoolQueue::kSoonest, [&](const PrefillCandidate& one) {
     if (allows(one.instance)) explanation.queue_s.emplace_back(one.instance, QueueSeconds(one));
   });
-  return Plan({{PromptTokens(*request.spec), {*pick}}}, std::move(explanation));
+  return Plan({{tokens, {*pick}}}, std::move(explanation));
 }
 
 // The one that is free first. Only a prompt that some instances cannot hold needs a look at each.

@@ -108,6 +108,7 @@ class PlanChooser {
   const Registry& registry_;
   const UnreachablePairs& pairs_;
   RatePools rates_;
+  bool tenants_seen_ = false;  // a request had one
 };
 
 }  // namespace skein::scheduler::orchestrator

@@ -36,7 +36,11 @@ void Instance::Count(const Placement& placement, int64_t times) {
 
 void Instance::Place(const HeadPtr& spec, Epoch epoch, bool announced_only, PlanSequence sp_plan) {
   const auto [it, is_new] = placed.try_emplace(spec->id);
-  if (!is_new) CountIfUnreported(it->second, -1);
+  if (is_new) {
+    queues.Add(spec->tenant, PromptTokens(*spec));
+  } else {
+    CountIfUnreported(it->second, -1);
+  }
   sp_plans.erase(it->second.sp_plan);
   it->second = {epoch, spec, announced_only, sp_plan};
   if (sp_plan != PlanSequence{}) sp_plans.insert(sp_plan);
@@ -58,6 +62,7 @@ void Instance::Take(RequestId request) {
   const auto it = placed.find(request);
   if (it == placed.end()) return;
   CountIfUnreported(it->second, -1);
+  queues.Remove(it->second.spec->tenant, PromptTokens(*it->second.spec));
   sp_plans.erase(it->second.sp_plan);
   placed.erase(it);
   Recount();
@@ -65,6 +70,7 @@ void Instance::Take(RequestId request) {
 
 Placements Instance::TakeAll() {
   unreported = announced = {};
+  queues = {};
   sp_plans.clear();
   Placements all = std::exchange(placed, {});
   Recount();
@@ -124,7 +130,15 @@ absl::Status Instance::CheckPlaced() const {
         absl::StrCat("the unreported load of instance ", id.value, " is miscounted"));
   }
   afresh.sp_plans.clear();
-  for (const auto& [request, placement] : placed) afresh.sp_plans.insert(placement.sp_plan);
+  afresh.queues = {};
+  for (const auto& [request, placement] : placed) {
+    afresh.sp_plans.insert(placement.sp_plan);
+    afresh.queues.Add(placement.spec->tenant, PromptTokens(*placement.spec));
+  }
+  if (queues != afresh.queues) {
+    return absl::InternalError(
+        absl::StrCat("the prompts of tenants at instance ", id.value, " are miscounted"));
+  }
   afresh.sp_plans.erase(PlanSequence{});
   if (sp_plans == afresh.sp_plans) return absl::OkStatus();
   return absl::InternalError(

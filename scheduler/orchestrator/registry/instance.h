@@ -14,6 +14,7 @@
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/base/time.h"
+#include "scheduler/fairness/tenant_queues.h"
 #include "scheduler/orchestrator/registry/pace.h"
 #include "scheduler/orchestrator/registry/pool_counts.h"
 #include "scheduler/placement/step_age.h"
@@ -58,6 +59,7 @@ struct Instance {
   absl::btree_map<std::pair<RequestId, Epoch>, HeldRequest> held;
   HeldDigest held_digest;                  // of these
   Placements placed;                       // by Place and Take alone
+  TenantQueues queues;                     // the prompts of these
   absl::btree_set<PlanSequence> sp_plans;  // of these
   Unreported unreported;
   Unreported announced;  // the part of `unreported` whose placements are announced

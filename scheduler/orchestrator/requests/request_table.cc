@@ -23,6 +23,9 @@ Request& RequestTable::Add(HeadPtr spec, TimeUs now, TimeUs deadline_us) {
   ++in_state_[static_cast<size_t>(request.state)];
   ++(*request.of_model)[static_cast<size_t>(request.state)];
   ++priorities_[request.spec->model][request.spec->priority];
+  TenantPlaces& tenants = TenantsOf(request.spec->model);
+  tenants.Ask(request.spec->tenant, request.spec->tenant_weight, now);
+  tenants.Take(request.spec->tenant);
   Arm(request);
   return request;
 }
@@ -34,6 +37,7 @@ void RequestTable::Erase(const Request& request) {
   const auto same = priorities->second.find(request.spec->priority);
   if (--same->second == 0) priorities->second.erase(same);
   if (priorities->second.empty()) priorities_.erase(priorities);
+  TenantsOf(request.spec->model).GiveBack(request.spec->tenant);
   timers_.Remove(request.spec->id);
   by_id_.erase(request.spec->id);
   const auto router = of_router_.find(request.spec->id.router);
@@ -123,6 +127,12 @@ absl::Status RequestTable::CheckInvariants() const {
   const auto violated = [](RequestId id, const char* what) {
     return absl::InternalError(absl::StrCat("RequestTable: ", ToString(id), " ", what));
   };
+  for (const auto& [model, tenants] : tenants_) {
+    if (absl::Status status = tenants.CheckInvariants(); !status.ok()) return status;
+    if (tenants.held() != CountOf(model)) {
+      return absl::InternalError("RequestTable: the requests of a model's tenants are miscounted");
+    }
+  }
   StateCounts in_state = {};
   std::map<std::string, StateCounts> of_model;
   std::map<std::string, Priorities> priorities;

@@ -21,6 +21,7 @@
 #include "scheduler/base/ids.h"
 #include "scheduler/base/time.h"
 #include "scheduler/base/timer_queue.h"
+#include "scheduler/fairness/tenant_places.h"
 #include "scheduler/orchestrator/requests/request.h"
 
 namespace skein::scheduler::orchestrator {
@@ -51,6 +52,10 @@ class RequestTable {
   size_t size() const { return by_number_.size(); }
   int64_t CountIn(State state) const { return in_state_[static_cast<size_t>(state)]; }
   int64_t CountOf(const std::string& model) const;
+  // Those of each tenant, of a model that is served.
+  TenantPlaces& TenantsOf(const std::string& model) {
+    return tenants_.try_emplace(model, /*places=*/0).first->second;
+  }
   int64_t CountOf(const std::string& model, State state) const;
   std::optional<int32_t> HighestPriorityOf(const std::string& model) const;  // empty: it has none
   // Those of this priority or a higher one. A walk over the priorities that are there.
@@ -83,6 +88,7 @@ class RequestTable {
   std::map<std::string, StateCounts> of_model_;   // models stay when they have no request
   using Priorities = std::map<int32_t, int64_t>;  // how many requests have it; none is 0
   std::map<std::string, Priorities> priorities_;  // by model; none is empty
+  std::map<std::string, TenantPlaces> tenants_;   // by model; likewise
   TimerQueue<RequestId> timers_;                  // not later than NextTimer of each
   uint64_t submitted_ = 0;
 };
