@@ -46,13 +46,16 @@ std::vector<std::string_view> BodyErrors(std::vector<std::string_view> more = {}
 
 // Errors that any request may get before its path is examined.
 void AddErrorsOfTheServer(Endpoint* endpoint) {
-  for (const std::string_view code : {"bad_request", "too_many_connections", "header_too_large"}) {
+  for (const std::string_view code :
+       {"bad_request", "tls_required", "too_many_connections", "header_too_large"}) {
     endpoint->errors.push_back(code);
   }
   const bool has_body = !endpoint->parameters.empty() || !endpoint->form.empty();
   if (has_body) endpoint->errors.push_back("request_too_large");
   const bool needs_key = has_body || endpoint->path.starts_with("/v1/");
-  if (needs_key) endpoint->errors.push_back("invalid_api_key");
+  if (!needs_key) return;
+  endpoint->errors.push_back("invalid_api_key");
+  endpoint->errors.push_back("certificate_required");
 }
 
 std::vector<Endpoint> MakeEndpoints() {
