@@ -46,7 +46,8 @@ std::vector<std::string_view> BodyErrors(std::vector<std::string_view> more = {}
 
 // Errors that any request may get before its path is examined.
 void AddErrorsOfTheServer(Endpoint* endpoint) {
-  for (const std::string_view code : {"bad_request", "too_many_connections", "header_too_large"}) {
+  for (const std::string_view code :
+       {"bad_request", "tls_required", "too_many_connections", "header_too_large"}) {
     endpoint->errors.push_back(code);
   }
   const bool has_body = !endpoint->parameters.empty() || !endpoint->form.empty();
@@ -55,6 +56,7 @@ void AddErrorsOfTheServer(Endpoint* endpoint) {
   if (std::find(std::begin(kProbes), std::end(kProbes), endpoint->path) == std::end(kProbes)) {
     endpoint->errors.push_back("invalid_api_key");
     endpoint->errors.push_back("too_many_wrong_keys");
+    endpoint->errors.push_back("certificate_required");
   }
 }
 

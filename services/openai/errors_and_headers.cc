@@ -18,6 +18,7 @@ const std::vector<ErrorCase>& ErrorCases() {
       {400, "empty_prompt", "The prompt has no tokens."},
       {400, "empty_array", "`messages` is empty."},
       {400, "context_length_exceeded", "Prompt and output together do not fit the model."},
+      {400, "tls_required", "With --tls-dir: the request came without TLS; use https://."},
       {401, "invalid_api_key",
        "With --api-key-file: no `Authorization: Bearer KEY` whose key is in the file. Probes "
        "need none."},
@@ -27,6 +28,8 @@ const std::vector<ErrorCase>& ErrorCases() {
       {403, "host_not_allowed",
        "The Host header has a name that is not this server's: a page on the web has made its own "
        "name resolve to this machine. See --allowed-hosts."},
+      {403, "certificate_required",
+       "With --mtls=all: the client presented no certificate. Probes need none."},
       {404, "model_not_found",
        "No model of this name is served here, or not to the tenant of this API key."},
       {404, "unknown_url", "No such path."},

@@ -1,6 +1,7 @@
 // Provokes every error of the API's description.
 #include <gtest/gtest.h>
 
+#include <ctime>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -10,6 +11,8 @@
 #include "services/openai/api_description.h"
 #include "services/router/testing/fits_schema.h"
 #include "services/router/testing/router_fixture.h"
+#include "services/tls/certificates.h"
+#include "services/tls/testing/authority.h"
 
 namespace skein::services::testing {
 namespace {
@@ -161,6 +164,19 @@ http::Response ErrorTest::Provoke(const std::string& code) {
          };
          for (int i = 0; i < 11; ++i) EXPECT_EQ(guess().status, 401);
          return guess();
+       }},
+      {"tls_required",
+       [this] {
+         const std::string folder = tls::testing::TestFolder("tls");
+         tls::testing::Authority().Issue(folder, {});
+         http_options_.certificates = *tls::Certificates::Open(
+             folder, tls::Needs::kIdentity, /*ask_clients=*/false, std::time(nullptr));
+         return StartSimple(), Get("/v1/models");
+       }},
+      {"certificate_required",
+       [this] {
+         http_options_.need_certificate = true;
+         return StartSimple(), Get("/v1/models");
        }},
       {"origin_not_allowed",
        [this] {
