@@ -185,6 +185,14 @@ http::Response ErrorTest::Provoke(const std::string& code) {
              server_->port(), "OPTIONS", "/v1/completions", {},
              {{"Origin", "http://elsewhere.example"}, {"Access-Control-Request-Method", "POST"}});
        }},
+      {"host_not_allowed",
+       [this] {
+         edge_options_.host = "127.0.0.1";
+         StartSimple();
+         RawClient client(server_->port());
+         client.Send("GET /v1/models HTTP/1.1\r\nHost: rebound.example\r\n\r\n");
+         return client.ReadResponse();
+       }},
       {"draining",
        [this] { return StartSimple(), api_->BeginDrain(), Completion(Json::object()); }},
       {"not_ready",
