@@ -56,7 +56,7 @@ bool AreHere(const std::string& addresses) {
   });
 }
 
-// gRPC is in plain text.
+// Without --tls-dir gRPC is in plain text. After the flags of TLS, whose check opens its files.
 void CheckEncryption(const WorkerOptions* options, FlagSet* flags) {
   flags->Check([options] {
     if (!options->require_encryption) return absl::OkStatus();
@@ -64,12 +64,13 @@ void CheckEncryption(const WorkerOptions* options, FlagSet* flags) {
       return absl::InvalidArgumentError(
           "--require-encryption: --comm-path nccl may go to other hosts in plain text");
     }
+    if (tls::ProcessSecurity().certificates != nullptr) return absl::OkStatus();
     const bool listens_here = http::IsLoopbackHost(options->host);
     if (listens_here && AreHere(options->orchestrator)) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
         "--require-encryption: gRPC ", listens_here ? "to '" : "at '",
         listens_here ? options->orchestrator : options->host, "' would be in plain text; give ",
-        listens_here ? "--orchestrator" : "--host", " a loopback address"));
+        listens_here ? "--orchestrator" : "--host", " a loopback address, or --tls-dir"));
   });
 }
 
@@ -115,9 +116,8 @@ void RegisterAddresses(WorkerOptions* options, FlagSet* flags) {
   flags->Bool(
       &options->require_encryption, "require-encryption",
       "Refuse what would cross the network in plain text: connections for KV and ring steps "
-      "to other hosts, which nothing encrypts, and gRPC at addresses that other hosts "
-      "reach. Within a host all goes through memory.");
-  CheckEncryption(options, flags);
+      "to other hosts, which nothing encrypts, and gRPC without --tls-dir at addresses that "
+      "other hosts reach. Within a host all goes through memory.");
   options->admin.Register(flags);
 }
 
@@ -285,6 +285,7 @@ void WorkerOptions::RegisterPrefill(FlagSet* flags) {
       .Value("PROFILE");
   tracing.Register(flags);
   tls::RegisterServiceSecurity(flags);
+  CheckEncryption(this, flags);
   RegisterLogFlags(&log_level, flags);
   CheckModel(this, flags);
   CheckReproducible(this, flags);
@@ -338,6 +339,7 @@ void WorkerOptions::RegisterDecode(FlagSet* flags) {
       .Value("PROFILE");
   tracing.Register(flags);
   tls::RegisterServiceSecurity(flags);
+  CheckEncryption(this, flags);
   RegisterLogFlags(&log_level, flags);
   CheckModel(this, flags);
   CheckReproducible(this, flags);
