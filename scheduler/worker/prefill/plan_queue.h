@@ -6,8 +6,10 @@
 // Order. SP plans get blocks in plan-sequence order, and no plain prompt of a larger sequence
 // before them. Plain prompts go fairly by tenant (fairness/fair_order.h), those of one tenant in
 // plan-sequence order unless they have goals; so with one tenant all go in plan-sequence order. A
-// plain prompt may be overtaken by a younger SP plan for this. That is safe: it may take the blocks
-// back, because SP plans are placed only when all older plans here are (prefill_requests.h).
+// plain prompt may be overtaken by a younger SP plan for this. That plan keeps its blocks, and is
+// placed only when all older plans here are (prefill_requests.h). So when the next prompt finds no
+// room, the oldest one that such a plan waits for is tried beside it (OldestBeforeUnplaced), and
+// may take the blocks back.
 //
 // In front. A request that is computed stays in front until the decode side has granted blocks, so
 // that computed prompts do not pile up here while there is no decode room. Each tenant may have
@@ -57,10 +59,12 @@ class PlanQueue {
       sp_waiting_.emplace(place.sequence, place.id);
     } else if (!plain_.Has(OwnerOf(place), KeyOf(place))) {
       plain_.Add(OwnerOf(place), KeyOf(place), latest_us);
+      plain_order_.insert(KeyOf(place));
     }
   }
   void StopWaiting(const Place& place) {
     plain_.Remove(OwnerOf(place), KeyOf(place));
+    plain_order_.erase(KeyOf(place));
     sp_waiting_.erase(KeyOf(place));
   }
   // It has blocks: its tenant has had its turn, for so many tokens.
@@ -78,6 +82,12 @@ class PlanQueue {
     }
     if (!plain.has_value()) return std::nullopt;
     return plain->second;
+  }
+  // The plain prompt of the smallest sequence, if an SP plan behind it has blocks and no place yet.
+  std::optional<RequestId> OldestBeforeUnplaced() const {
+    if (plain_order_.empty() || unplaced_.empty()) return std::nullopt;
+    if (*unplaced_.rbegin() < *plain_order_.begin()) return std::nullopt;
+    return plain_order_.begin()->second;
   }
   // An SP plan before `sequence` waits for blocks.
   bool SpPlanWaitsBefore(PlanSequence sequence) const {
@@ -127,6 +137,9 @@ class PlanQueue {
     for (const auto& place : sp_waiting_) {
       if (unplaced_.count(place) > 0) return violated(place.second, "waits, and has blocks");
     }
+    if (plain_order_.size() != plain_.size()) {
+      return absl::InternalError("PlanQueue: a plain prompt waits in one of two orders only");
+    }
     int64_t tokens = 0, counted = 0, count = 0;
     for (const auto& [id, in_front] : front_) tokens += in_front.prompt_tokens;
     for (const auto& [tenant, front] : fronts_) {
@@ -159,6 +172,7 @@ class PlanQueue {
   const int64_t ahead_;
   const BatchLimits step_;
   FairOrder<Key> plain_;
+  Order plain_order_;  // of the same
   Order sp_waiting_;
   Order unplaced_;
   std::map<RequestId, InFrontOf> front_;

@@ -92,6 +92,21 @@ TEST(PlanQueue, TenantsTakeTurnsAndNoneFillsTheFrontForTheOthers) {
   EXPECT_TRUE(queue.CheckInvariants().ok()) << queue.CheckInvariants();
 }
 
+TEST(PlanQueue, KnowsThePlainPromptThatAnSpPlanWithBlocksWaitsFor) {
+  PlanQueue queue = Queue();
+  queue.AddUnplaced(At(3, true));
+  queue.Wait(At(4));
+  EXPECT_EQ(queue.OldestBeforeUnplaced(), std::nullopt);
+  queue.Wait(At(2));
+  queue.Wait(At(1));
+  EXPECT_EQ(queue.OldestBeforeUnplaced(), At(1).id);
+  queue.StopWaiting(At(1));
+  EXPECT_EQ(queue.OldestBeforeUnplaced(), At(2).id);
+  queue.RemoveUnplaced(At(3, true));
+  EXPECT_EQ(queue.OldestBeforeUnplaced(), std::nullopt);
+  EXPECT_TRUE(queue.CheckInvariants().ok()) << queue.CheckInvariants();
+}
+
 TEST(PlanQueue, APlainPromptIsNotBeforeAnSpPlanOfASmallerSequence) {
   PlanQueue queue = Queue();
   queue.Wait(At(3, true));

@@ -45,8 +45,9 @@
 // Invariants, by number (CheckInvariants names them):
 //   1. Blocks held in the pool are exactly those of the requests that have a table, and the kept.
 //   2. A request in the step in flight or with a handoff under way keeps its blocks.
-//   3. Requests get their blocks, and so first ask for a place or open their transfers, in the order
-//      of plan_queue.h: fairly by tenant, of one tenant in plan-sequence order. The lead of an SP plan computes only with an open transfer.
+//   3. Requests get their blocks, and so first ask for a place or open their transfers, in the
+//      order of plan_queue.h: fairly by tenant, of one tenant in plan-sequence order. The lead of
+//      an SP plan computes only with an open transfer.
 //   4. Every accepted (id, epoch) ends exactly once, in a report's `ended`.
 //   5. Each part's own: pool, batch.
 //   6. The aggregates over all requests (which are in front, the load, the earliest timer), the

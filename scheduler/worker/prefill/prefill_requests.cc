@@ -83,18 +83,27 @@ void PrefillRequests::Wait(const PrefillRequest& request) {
 }
 
 PrefillRequest* PrefillRequests::Admit(std::vector<RequestId>* gave_back, TimeUs now) {
-  const std::optional<RequestId> first = queue_.First(now);
-  if (!first.has_value()) return nullptr;
-  PrefillRequest& request = requests_.at(*first);
-  if (!TakeRoom(request) && !TakeRoomOfYounger(request, gave_back)) return nullptr;
+  std::optional<RequestId> next = queue_.First(now);
+  if (!next.has_value()) return nullptr;
+  if (!GetsRoom(requests_.at(*next), gave_back)) {
+    // SP plans in front of it may have the room, and wait for a plain prompt that it goes before.
+    const std::optional<RequestId> first = std::exchange(next, queue_.OldestBeforeUnplaced());
+    if (!next.has_value() || next == first) return nullptr;
+    if (!GetsRoom(requests_.at(*next), gave_back)) return nullptr;
+  }
+  PrefillRequest& request = requests_.at(*next);
   Enter(request, request.IsPlain() ? Phase::kComputing : Phase::kHolding, request.transfer);
   queue_.Serve(PlaceOf(request), PromptTokens(*request.spec));
   if (!request.IsPlaced()) queue_.AddUnplaced(PlaceOf(request));
   if (request.OpensTransfer()) {
     queue_.EnterFront(request.id(), request.spec->tenant, PromptTokens(*request.spec));
   }
-  timers_.Set(*first, DeadlineOf(request));
+  timers_.Set(*next, DeadlineOf(request));
   return &request;
+}
+
+bool PrefillRequests::GetsRoom(PrefillRequest& request, std::vector<RequestId>* gave_back) {
+  return TakeRoom(request) || TakeRoomOfYounger(request, gave_back);
 }
 
 bool PrefillRequests::TakeRoom(PrefillRequest& request) {

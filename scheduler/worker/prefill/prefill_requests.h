@@ -2,10 +2,10 @@
 // hold. Part of PrefillCore. Each call costs the logarithm of the number of requests, or the blocks
 // that it moves.
 //
-// Requests get all their blocks at once, in the order of plan_queue.h. A plain prompt, or
-// the lead of an SP plan, must also have room in front. If the first request lacks either, SP
-// plans with larger sequences and without a decode place give both back; their blocks are still
-// empty.
+// Requests get all their blocks at once, in the order of plan_queue.h. A plain prompt, or the lead
+// of an SP plan, must also have room in front. If the first request lacks either, SP plans with
+// larger sequences and without a decode place give both back; their blocks are still empty. If that
+// is not enough, the oldest plain prompt that such plans wait for is tried in the same way.
 //
 // A request has two states. Its phase says what is done of its prompt here; its transfer, whether
 // the decode side has given it blocks. They move independently, but for an SP plan, whose
@@ -209,6 +209,7 @@ class PrefillRequests {
   // have given way.
   bool TakeRoom(PrefillRequest& request);
   bool TakeRoomOfYounger(PrefillRequest& request, std::vector<RequestId>* gave_back);
+  bool GetsRoom(PrefillRequest& request, std::vector<RequestId>* gave_back);  // in either way
   absl::Status CheckStates(const PrefillRequest& request) const;
 
   std::map<RequestId, PrefillRequest> requests_;

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <string>
+
 #include "scheduler/worker/testing/core_testing.h"
 
 namespace skein::scheduler {
@@ -15,9 +18,11 @@ RequestId Id(uint64_t serial) { return {7, serial}; }
 
 class PrefillRequestsTest : public ::testing::Test {
  protected:
-  PrefillRequest& Add(uint64_t serial, uint64_t sequence, int64_t blocks,
-                      Kind kind = Kind::kPlain) {
-    return requests_.Add({.spec = testing::Spec(serial),
+  PrefillRequest& Add(uint64_t serial, uint64_t sequence, int64_t blocks, Kind kind = Kind::kPlain,
+                      const std::string& tenant = "") {
+    const std::shared_ptr<RequestSpec> spec = testing::Spec(serial);
+    spec->tenant = tenant;
+    return requests_.Add({.spec = spec,
                           .epoch = {5},
                           .sequence = {sequence},
                           .kind = kind,
@@ -105,6 +110,24 @@ TEST_F(PrefillRequestsTest, AnOlderOneTakesTheRoomInFrontOfAYoungerPlanWithoutAP
   EXPECT_EQ(gave_back_, std::vector<RequestId>{Id(2)});
   Add(4, 40, 1);
   EXPECT_TRUE(Admitted().empty()) << "it is the youngest";
+}
+
+// The plan waits for the older prompt of a tenant that was given more, which waits behind the
+// prompt of another one, which has no room beside the plan.
+TEST_F(PrefillRequestsTest,
+       AnOlderOneTakesTheBlocksOfAPlanThatWaitsForItThoughAnotherTenantIsNext) {
+  Add(1, 5, 1, Kind::kPlain, "much");
+  EXPECT_EQ(Admitted(), Serials{1});
+  Add(2, 10, 8, Kind::kPlain, "much");
+  Add(3, 20, 8, Kind::kLead);
+  Add(4, 30, 8, Kind::kPlain, "less");
+  EXPECT_EQ(Admitted(), (Serials{3, 2}));
+  EXPECT_EQ(gave_back_, std::vector<RequestId>{Id(3)});
+  EXPECT_EQ(requests_.at(Id(3)).phase, Phase::kQueued);
+  requests_.SetPhase(requests_.at(Id(2)), Phase::kComputed);
+  requests_.SetOpened(requests_.at(Id(2)));
+  requests_.Erase(Id(2));
+  EXPECT_EQ(Admitted(), Serials{3}) << "it waits for none any more";
 }
 
 TEST_F(PrefillRequestsTest, APlanWithAPlaceKeepsItsBlocks) {

@@ -8,9 +8,9 @@
 // is computed, the whole KV and the result go there at once.
 //
 // PrefillCore's invariant 3 is its own: requests are admitted, and so ask or open their transfers
-// for the first time, in the order of plan_queue.h. And of 6 (CheckInvariants): a plain request is in the
-// batch exactly while it computes or yields, last there exactly while it is unplaced, and has a
-// transfer exactly while it has a place and blocks.
+// for the first time, in the order of plan_queue.h. And of 6 (CheckInvariants): a plain request is
+// in the batch exactly while it computes or yields, last there exactly while it is unplaced, and
+// has a transfer exactly while it has a place and blocks.
 #pragma once
 
 #include <cstdint>
