@@ -13,6 +13,7 @@ namespace {
 
 constexpr size_t kRecentEnds = 64;
 constexpr int64_t kChargedAtOnce = 16;  // tokens of an answer
+constexpr TimeUs kLookAgainUs = kSecondUs / 10;
 
 }  // namespace
 
@@ -45,6 +46,7 @@ void ClientRequests::SetState(ClientRequest& request, State state) {
 }
 
 std::string ClientRequests::WhyFull(const RequestHead& spec, TimeUs now) {
+  none_may_until_us_ = 0;
   streams_.Ask(spec.tenant, spec.tenant_weight, now);
   places_.Ask(spec.tenant, spec.tenant_weight, now);
   const bool starts =
@@ -64,6 +66,7 @@ void ClientRequests::Add(ClientRequest request) {
   request.asked = request.spec;
   const RequestId id = request.spec->id.First();
   const RequestHead& spec = *request.asked;
+  none_may_until_us_ = 0;
   request.number = ++last_number_;
   Count(request, 1);
   queue_.emplace(request.number, id);
@@ -76,11 +79,14 @@ void ClientRequests::Add(ClientRequest request) {
 }
 
 ClientRequest* ClientRequests::Admit(TimeUs now) {
-  if (running_ >= config_.max_streams || queue_.empty()) return nullptr;
+  if (running_ >= config_.max_streams || queue_.empty() || now < none_may_until_us_) return nullptr;
   streams_.Expire(now);
   const std::optional<QueueKey> first =
       order_.First(now, [this](std::string_view tenant) { return streams_.MayTake(tenant); });
-  if (!first.has_value()) return nullptr;
+  if (!first.has_value()) {
+    none_may_until_us_ = now + kLookAgainUs;
+    return nullptr;
+  }
   ClientRequest& request = requests_.at(first->second);
   order_.Serve(OwnerOf(request), *first, PromptTokens(*request.asked));
   LeaveQueue(request);
@@ -104,6 +110,7 @@ void ClientRequests::NoteDelivered(const ClientRequest& request) {
 
 void ClientRequests::Erase(ClientRequest& request, TimeUs now) {
   const RequestId id = request.spec->id.First();
+  none_may_until_us_ = 0;
   if (request.state == State::kQueued) {
     order_.Remove(OwnerOf(request), {request.number, id});
     LeaveQueue(request);

@@ -1,6 +1,7 @@
 // ClientRequests: the requests of a router, their counts by state and model, and the queue of those
 // that wait for a free stream. Part of RouterCore, and used only on its thread. A call costs
-// O(log requests), and Admit as much as there are tenants that wait.
+// O(log requests), and Admit as much as there are tenants that wait. While no tenant that waits may
+// have a stream, that is only so after a request came or ended, and ten times a second.
 //
 // Tenants. The queue is served fairly by tenant (fairness/fair_order.h), by the tokens of prompts
 // and of answers. While several tenants are known, one that has its share of the streams leaves an
@@ -133,6 +134,7 @@ class ClientRequests {
   FairOrder<QueueKey> order_;            // of the same
   TenantPlaces streams_;                 // of those that are not queued
   TenantPlaces places_;                  // of those that are
+  TimeUs none_may_until_us_ = 0;         // until then no tenant that waits may have a stream
   uint64_t last_number_ = 0;
   std::deque<TimeUs> recent_ends_;  // of requests that had been submitted, for RetryAfter
 };
