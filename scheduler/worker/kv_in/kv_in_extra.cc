@@ -8,9 +8,11 @@
 
 namespace skein::scheduler {
 
-// Of blocks that go, those in tables to which somebody may write.
+// Of blocks that go, those to which somebody may write. One in quarantine may be in the table of a
+// sequence that shares the prompt.
 std::set<BlockId> KvIn::GoingThatMayBeWritten() const {
-  std::set<BlockId> written;
+  std::set<BlockId> written = quarantine_.Blocks();
+  std::erase_if(written, [this](BlockId block) { return !pool_.Goes(block); });
   for (const auto& [id, entry] : entries_) {
     if (entry.phase == Phase::kWhole && !MayBeWritten(entry)) continue;
     for (const BlockId block : *entry.blocks) {

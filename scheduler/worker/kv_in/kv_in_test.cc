@@ -388,6 +388,27 @@ TEST_F(KvInTest, WholeKvThatAWriterMayStillReachIsNotMoved) {
   EXPECT_TRUE(kv_in_.CheckInvariants().ok()) << kv_in_.CheckInvariants();
 }
 
+TEST_F(KvInTest, WhoSharesABlockInQuarantineIsNotMovedBeforeItsWriterIsGone) {
+  ASSERT_TRUE(kv_in_.Reserve(Spec(1), kEpoch, {kWriter}, now_).ok());
+  kv_in_.Grow({{10}, 4});
+  for (uint64_t serial = 2; serial <= 6; ++serial) ASSERT_TRUE(Reserve(serial).ok());
+  ASSERT_TRUE(Grant(6, 1).status.ok());
+  ASSERT_TRUE(Grant(6, 2).status.ok());
+  ASSERT_TRUE(Commit(6, 256, true, 2).ok()) << "whole without the first writer";
+  ASSERT_TRUE(kv_in_.Share({7, 6}, 1, Spec(7), kEpoch).ok());
+  Release(6);
+  kv_in_.Shrink();
+  const KvIn::Going going = kv_in_.LookAtGoing();
+  EXPECT_EQ(going.stuck, (std::vector<RequestId>{{7, 7}}));
+  EXPECT_EQ(going.awaited, 3);
+  EXPECT_TRUE(kv_in_.MoveGoing().empty());
+  Closed({1});
+  Release(1);
+  EXPECT_EQ(kv_in_.LookAtGoing().movable, 2);
+  EXPECT_EQ(kv_in_.MoveGoing().size(), 2u);
+  EXPECT_TRUE(kv_in_.CheckInvariants().ok()) << kv_in_.CheckInvariants();
+}
+
 class KvInStagingTest : public KvInTest {
  protected:
   KvInStagingTest() : KvInTest(/*buffers=*/1) {}
