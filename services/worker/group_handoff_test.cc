@@ -174,8 +174,8 @@ class GroupHandoff : public ::testing::Test {
     return Read(serial);
   }
   std::vector<int32_t> Read(uint64_t serial) {
-    const auto stub =
-        v1::DecodeWorker::NewStub(grpc::CreateChannel(decoders_[0]->endpoint, grpc::InsecureChannelCredentials()));
+    const auto stub = v1::DecodeWorker::NewStub(
+        grpc::CreateChannel(decoders_[0]->endpoint, grpc::InsecureChannelCredentials()));
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(1));
     const auto stream = stub->StreamTokens(&context);

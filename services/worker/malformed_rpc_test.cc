@@ -56,7 +56,8 @@ class MalformedRpc : public ::testing::Test {
     decode.membership.identity = Identity(scheduler::Role::kDecode, decode_engine_);
     decode.memory = decode_engine_.description;
     decode_.Start(decode, [] {});
-    channel_ = grpc::CreateChannel(absl::StrCat("127.0.0.1:", server_.port), grpc::InsecureChannelCredentials());
+    channel_ = grpc::CreateChannel(absl::StrCat("127.0.0.1:", server_.port),
+                                   grpc::InsecureChannelCredentials());
   }
   ~MalformedRpc() override {
     decode_.Stop();

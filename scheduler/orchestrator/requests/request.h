@@ -98,7 +98,7 @@ struct Request {
   uint64_t waiting_number = 0;  // in the waiting list, by first asking; 0 = never asked
   TimeUs waiting_since_us = 0;
   size_t waited_with_tenants = 0;  // that it shared the waiting list with, itself included
-  InstanceId decode;  // announced or opened there
+  InstanceId decode;               // announced or opened there
   // The epoch of the bound group that it is announced to, at its lead; 0: to that instance alone.
   uint64_t formation = 0;
   int32_t formation_size = 1;         // instances of that group

@@ -165,8 +165,7 @@ class Drawing {
     if (span.failed) {
       absl::StrAppend(&text, " FAILED", span.failure.empty() ? "" : ": ", span.failure);
     }
-    if (i > 0 && tree_.parents[i] < 0)
-      absl::StrAppend(&text, " (its parent is not known)");
+    if (i > 0 && tree_.parents[i] < 0) absl::StrAppend(&text, " (its parent is not known)");
     return text + "\n";
   }
 

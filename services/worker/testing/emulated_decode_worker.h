@@ -36,8 +36,8 @@ class EmulatedDecodeWorker {
     config.membership.identity.total_blocks = engine_.engine->Spec().kv.num_blocks;
     config.memory = engine_.description;
     shell_.Start(config, [this] { drained_.set_value(); });
-    stub_ = v1::DecodeWorker::NewStub(
-        grpc::CreateChannel(absl::StrCat("127.0.0.1:", server_.port), grpc::InsecureChannelCredentials()));
+    stub_ = v1::DecodeWorker::NewStub(grpc::CreateChannel(absl::StrCat("127.0.0.1:", server_.port),
+                                                          grpc::InsecureChannelCredentials()));
   }
   ~EmulatedDecodeWorker() {
     shell_.Stop();

@@ -47,7 +47,8 @@ class FaultRelay final : public v1::Orchestrator::Service {
  public:
   // `points` outlives it.
   FaultRelay(const std::string& orchestrator, FaultPoints* points)
-      : stub_(v1::Orchestrator::NewStub(grpc::CreateChannel(orchestrator, grpc::InsecureChannelCredentials()))),
+      : stub_(v1::Orchestrator::NewStub(
+            grpc::CreateChannel(orchestrator, grpc::InsecureChannelCredentials()))),
         points_(points) {}
 
   grpc::Status ConnectWorker(

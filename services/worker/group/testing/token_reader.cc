@@ -9,7 +9,8 @@ namespace skein::services::testing {
 
 TokenReader::TokenReader(const std::string& endpoint,
                          std::function<void(const v1::TokenBatch::Sequence&)> told)
-    : stub_(v1::DecodeWorker::NewStub(grpc::CreateChannel(endpoint, grpc::InsecureChannelCredentials()))),
+    : stub_(v1::DecodeWorker::NewStub(
+          grpc::CreateChannel(endpoint, grpc::InsecureChannelCredentials()))),
       stream_(stub_->StreamTokens(&context_)),
       thread_([this, told = std::move(told)] {
         for (v1::TokenBatch batch; stream_->Read(&batch);) {
