@@ -244,6 +244,8 @@ TEST(AdminAccess, AnOperatorsCertificateIsEnough) {
   EXPECT_EQ(RefuseAdmin(request, "")->status, 403);
   request.certified = tls::RoleSet{tls::Role::kOperator};
   EXPECT_FALSE(RefuseAdmin(request, "").has_value());
+  request.headers = {{"Origin", "https://elsewhere.example"}};
+  EXPECT_EQ(RefuseAdmin(request, "")->status, 403) << "a page in an operator's browser";
 }
 
 }  // namespace
