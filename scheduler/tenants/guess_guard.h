@@ -39,8 +39,8 @@ class GuessGuard {
 
   void Wrong(const std::string& address, TimeUs now) {
     Address& known = addresses_[address];
-    if (known.wrong > 0 && now - known.last >= kForgetUs) known = {};
     by_time_.erase({known.last, address});
+    if (known.wrong > 0 && now - known.last >= kForgetUs) known = {};
     known.last = now;
     by_time_.insert({now, address});
     known.wrong = std::min(known.wrong + 1, 1'000'000);

@@ -44,7 +44,9 @@ absl::StatusOr<std::string> ReadAdminToken(const std::string& path) {
 
 std::optional<http::Response> RefuseAdmin(const http::Request& request,
                                           const std::string& token_file) {
-  if (request.certified.has_value() && request.certified->Has(tls::Role::kOperator)) {
+  // A browser that has an operator's certificate presents it for pages of other sites as well.
+  const bool of_page = !request.Get("Origin").empty();
+  if (!of_page && request.certified.has_value() && request.certified->Has(tls::Role::kOperator)) {
     return std::nullopt;
   }
   if (!token_file.empty() && !request.Get("Authorization").empty()) {
@@ -65,7 +67,7 @@ std::optional<http::Response> RefuseAdmin(const http::Request& request,
                               ? "start the process with --admin-token-file and send its token"
                               : "send 'Authorization: Bearer TOKEN'";
   // A page open in a browser on this host could also send the request. Browsers mark such requests.
-  if (!request.Get("Origin").empty()) {
+  if (of_page) {
     return http::ErrorResponse(403, absl::StrCat("Web pages may not do this; ", how, "."), {},
                                "not_loopback");
   }

@@ -95,7 +95,7 @@ class AdminServer::Pages {
     loop_.Start(
         "admin", [this] { return next_look_us_; }, [this] { Tick(); });
     const std::string host = options.host.empty() ? service_host : options.host;
-    if (http::IsLoopbackHost(host)) sites_ = http::SiteCheck({}, "");
+    if (http::IsLoopbackHost(host)) sites_ = http::SiteCheck(hooks_.hosts, "");
     const tls::Security& security = tls::ProcessSecurity();
     auto started = http::Server::Start({.host = host,
                                         .port = static_cast<uint16_t>(options.port),

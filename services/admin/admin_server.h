@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "services/admin/process_status.h"
@@ -43,6 +44,8 @@ struct AdminHooks {
   http::PageFn metrics_page = nullptr;       // see http::AdminPages::metrics_page
   std::function<absl::Status()> invariants;  // not OK: what is violated; empty: no such page
   std::function<void(http::Routes*)> more;   // further pages; may be empty
+  // Names that a Host header may have at a loopback address, as http::SiteCheck takes them.
+  std::vector<std::string> hosts = {};
 };
 
 class AdminServer {

@@ -40,6 +40,7 @@ class AdminServerTest : public ::testing::Test {
       if (!started_) return absl::UnavailableError("starting or stopping");
       return violated_ ? absl::InternalError("5: \"a\"\n") : absl::OkStatus();
     };
+    hooks.hosts = {"console.example"};
     auto started = AdminServer::Start({}, "127.0.0.1", std::move(hooks));
     ASSERT_TRUE(started.ok()) << started.status();
     server_ = *std::move(started);
@@ -118,6 +119,9 @@ TEST_F(AdminServerTest, APageWhoseNameWasMadeToResolveHereReadsNothing) {
     EXPECT_EQ(response.status, 403) << path;
     EXPECT_NE(response.body.find("host_not_allowed"), std::string::npos) << response.body;
   }
+  http::testing::RawClient proxy(server_->port());
+  proxy.Send("GET /status HTTP/1.1\r\nHost: console.example\r\n\r\n");
+  EXPECT_EQ(proxy.ReadResponse().status, 200) << "a name that the process was given";
 }
 
 TEST_F(AdminServerTest, DrainIsIdempotentAndCanBeUndone) {
@@ -244,6 +248,8 @@ TEST(AdminAccess, AnOperatorsCertificateIsEnough) {
   EXPECT_EQ(RefuseAdmin(request, "")->status, 403);
   request.certified = tls::RoleSet{tls::Role::kOperator};
   EXPECT_FALSE(RefuseAdmin(request, "").has_value());
+  request.headers = {{"Origin", "https://elsewhere.example"}};
+  EXPECT_EQ(RefuseAdmin(request, "")->status, 403) << "a page in an operator's browser";
 }
 
 }  // namespace

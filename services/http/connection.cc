@@ -60,8 +60,8 @@ Connection::Connection(tcp::socket socket, std::shared_ptr<ServerCore> core)
     : core_(std::move(core)),
       transport_(std::move(socket), core_->ContextNow()),
       timer_(executor()),
-      reader_(core_->options().header_bytes_max, core_->options().body_bytes_max,
-              core_->options().plan_body, core_->options().planned_bytes_max) {}
+      reader_(core_->options().header_bytes_max, core_->options().body_bytes_max, Planner(),
+              core_->options().planned_bytes_max) {}
 
 Connection::~Connection() { core_->Remove(this); }
 
@@ -106,6 +106,22 @@ void Connection::TakeCertificate() {
   const auto names = tls::NamesIn(certificate);
   if (!names.ok()) return;
   certified_ = tls::RolesOf(*names, core_->options().certificates->files()->trust_domain);
+}
+
+bool Connection::LacksCertificate(std::string_view path) const {
+  return core_->options().need_certificate && !certified_.has_value() && !IsProbe(path);
+}
+
+// The head as the server's owner knows requests: with the client's address and certificate.
+BodyPlanFn Connection::Planner() {
+  if (!core_->options().plan_body) return {};
+  return [this](const Request& head) -> BodyPlan {
+    if (LacksCertificate(head.path)) return {.refusal = NoCertificate()};
+    Request known = head;
+    known.remote = remote_;
+    known.certified = certified_;
+    return core_->options().plan_body(known);
+  };
 }
 
 // The request of a client that has just connected may be on its way.
@@ -271,9 +287,7 @@ void Connection::Dispatch() {
   head_request_ = request.method == "HEAD";
   auto exchange = std::make_shared<Exchange>(shared_from_this(), ++serial_, chunked_);
   exchange_ = exchange;
-  if (core_->options().need_certificate && !certified_.has_value() && !IsProbe(request.path)) {
-    return exchange->Send(NoCertificate());
-  }
+  if (LacksCertificate(request.path)) return exchange->Send(NoCertificate());
   core_->fn()(std::move(request), std::move(exchange));
 }
 

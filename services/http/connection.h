@@ -66,6 +66,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void OnHandshake(boost::system::error_code ec);
   void TakeCertificate();
+  // Whether the client has to present one to ask for `path`, and has not.
+  bool LacksCertificate(std::string_view path) const;
+  BodyPlanFn Planner();
   void CloseIfIdle();
   bool InIsFull() const;
   void Read();

@@ -605,6 +605,7 @@ class SinkTest : public ServerTest {
     options.body_bytes_max = 100;
     options.planned_bytes_max = kSunkBytesMax;
     options.plan_body = [this](const Request& head) -> BodyPlan {
+      EXPECT_EQ(head.remote, "127.0.0.1");
       if (head.path == "/no") return {.refusal = Response{.status = 401, .body = "no"}};
       if (head.path != "/sink") return {.bytes_max = 100};
       return {.bytes_max = kSunkBytesMax, .sink = std::exchange(sink_, nullptr)};

@@ -1,6 +1,7 @@
 // The HTTP server and client in TLS, and attacks on the port.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <ctime>
 #include <memory>
@@ -43,6 +44,10 @@ class TlsServer : public ::testing::Test {
     ServerOptions options;
     options.certificates = security.certificates;
     options.need_certificate = need_certificate;
+    options.plan_body = [this](const Request& head) -> BodyPlan {
+      if (head.path == "/upload") ++uploads_;
+      return {.bytes_max = 100};
+    };
     server_ = *Server::Start(options, [](Request request, std::shared_ptr<Responder> responder) {
       Response response;
       response.body = request.path;
@@ -61,6 +66,7 @@ class TlsServer : public ::testing::Test {
   const Authority authority_, other_authority_;
   const tls::Security router_ = Of(authority_, "router", RoleName("router"));
   const tls::Security visitor_ = Of(authority_, "visitor", "");
+  std::atomic<int> uploads_{0};  // whose bodies would have been taken
   std::unique_ptr<Server> server_;
 };
 
@@ -117,6 +123,8 @@ TEST_F(TlsServer, IsNotTakenForAnotherHost) {
 TEST_F(TlsServer, MayWantACertificateForAllButProbes) {
   Serve(router_, /*need_certificate=*/true);
   EXPECT_EQ(Get("/v1/models", visitor_)->status, 403);
+  EXPECT_EQ(Get("/upload", visitor_)->status, 403);
+  EXPECT_EQ(uploads_.load(), 0);
   EXPECT_EQ(Get("/readyz", visitor_)->status, 200);
   EXPECT_EQ(Get("/v1/models", Of(authority_, "client", RoleName("operator")))->status, 200);
   EXPECT_EQ(Get("/v1/models", Of(authority_, "user", "DNS:user.example.org"))->status, 200)

@@ -11,6 +11,8 @@
 namespace skein::services {
 namespace {
 
+constexpr char kOtherAddress[] = "permit: already used from another address";
+
 bool IsSame(const std::string& a, const std::string& b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
@@ -74,7 +76,11 @@ absl::Status PermitGate::TakeKey(uint64_t generation, const std::string& public_
   newest_generation_ = std::max(newest_generation_, generation);
   for (auto& [id, known] : keys_) known.until_s = std::min(known.until_s, now_s + kFormerKeyS);
   std::erase_if(keys_, [now_s](const auto& known) { return known.second.until_s < now_s; });
-  if (key != nullptr) keys_[PermitKeyId(public_key)] = {std::move(key)};
+  if (key != nullptr) {  // what is known of its clock stays, where the key was known
+    Key& known = keys_[PermitKeyId(public_key)];
+    known.key = std::move(key);
+    known.until_s = INT64_MAX;
+  }
   return absl::OkStatus();
 }
 
@@ -156,7 +162,7 @@ absl::Status PermitGate::Use(const Permit& permit, const Shown& shown, const Tra
       open_[transfer] = permit.nonce;
       expiring_.insert({now_s + (permit.expires_s - permit.issued_s), permit.nonce});
     } else if (known->second.from != shown.from) {
-      replayed = "permit: already used from another address";
+      replayed = kOtherAddress;
     } else if (known->second.spent && !ends) {
       replayed = "permit: already used, and its transfer has ended";
     } else {
@@ -186,7 +192,7 @@ absl::Status PermitGate::Abort(scheduler::AbortRequest* request, const Shown& sh
     std::lock_guard lock(mutex_);
     opened = UsedOf(transfer) != nullptr;
   }
-  if (opened) return GoOn(transfer, shown.permit, /*ends=*/true);
+  if (opened) return GoOn(transfer, shown, /*ends=*/true);
   if (!AsksForPermits()) return absl::OkStatus();
   if (shown.permit.empty()) {
     request->unpermitted = true;
@@ -200,18 +206,21 @@ absl::Status PermitGate::Abort(scheduler::AbortRequest* request, const Shown& sh
 }
 
 // A transfer that no permit opened is unknown to the core, too, or its writer is of an older build.
-absl::Status PermitGate::GoOn(const Transfer& transfer, const std::string& permit, bool ends) {
+absl::Status PermitGate::GoOn(const Transfer& transfer, const Shown& shown, bool ends) {
+  bool is_same = false;
   {
     std::lock_guard lock(mutex_);
     const auto nonce = open_.find(transfer);
     if (nonce == open_.end()) return absl::OkStatus();
     Used& opened = used_.at(nonce->second);
-    if (IsSame(opened.permit, permit)) {
+    is_same = IsSame(opened.permit, shown.permit);
+    if (is_same && opened.from == shown.from) {
       opened.spent = opened.spent || ends;
       return absl::OkStatus();
     }
   }
-  if (permit.empty()) {
+  if (is_same) return Refuse(Refusal::kReplayed, kOtherAddress);
+  if (shown.permit.empty()) {
     return Refuse(Refusal::kMissing, "permit: this transfer was opened with one, show it again");
   }
   return Refuse(Refusal::kForged, "permit: not the one that opened this transfer");

@@ -84,10 +84,10 @@ class PermitGate {
   // Renew, staging buffers, parts and Commit.
   template <class Request>
   absl::Status GoOn(const Request& request, const Shown& shown) {
-    return GoOn({request.id, request.epoch, request.prefill}, shown.permit, /*ends=*/false);
+    return GoOn({request.id, request.epoch, request.prefill}, shown, /*ends=*/false);
   }
   absl::Status GoOn(const scheduler::CommitRequest& request, const Shown& shown) {
-    return GoOn({request.id, request.epoch, request.prefill}, shown.permit, /*ends=*/true);
+    return GoOn({request.id, request.epoch, request.prefill}, shown, /*ends=*/true);
   }
   // The core refused a call that was `unpermitted`.
   void CountMissing();
@@ -115,7 +115,7 @@ class PermitGate {
                       scheduler::Incarnation writer, Permit* out);
   bool HasExpired(const Permit& permit);
   absl::Status Use(const Permit& permit, const Shown& shown, const Transfer& transfer, bool ends);
-  absl::Status GoOn(const Transfer& transfer, const std::string& permit, bool ends);
+  absl::Status GoOn(const Transfer& transfer, const Shown& shown, bool ends);
   const Used* UsedOf(const Transfer& transfer) const;  // REQUIRES: mutex_ held
   bool AsksForPermits() const;
   void ForgetExpired(int64_t now_s);  // REQUIRES: mutex_ held

@@ -165,6 +165,28 @@ TEST_F(PermitGateTest, ReplayedFromAnotherHost) {
   EXPECT_TRUE(Renew(permit).ok()) << "the writer goes on";
 }
 
+TEST_F(PermitGateTest, ReplayedFromAnotherHostToEndTheTransfer) {
+  const std::string permit = Sign(Good());
+  EXPECT_TRUE(Open(permit).ok());
+  const CommitRequest commit{.id = kId, .epoch = kEpoch, .prefill = kPrefill};
+  ExpectRefused(gate_.GoOn(commit, {permit, "10.0.0.66"}), Refusal::kReplayed, "another address");
+  EXPECT_TRUE(Open(permit).ok()) << "it has not ended";
+  EXPECT_TRUE(Commit(permit).ok());
+}
+
+// The worker registers anew at the same orchestrator.
+TEST_F(PermitGateTest, ExpiredAlsoAfterAnotherWelcome) {
+  const std::string permit = Sign(Good());
+  now_s_ += 901;
+  Permit fresh = Good();
+  fresh.id = {7, 13};
+  OpenTransferRequest other{
+      .id = fresh.id, .epoch = kEpoch, .prefill = kPrefill, .incarnation = kWriter};
+  EXPECT_TRUE(gate_.Open(&other, {Sign(fresh), kHost}).ok());
+  EXPECT_TRUE(gate_.TakeKey(kGeneration, signer_.public_key()).ok());
+  ExpectRefused(Open(permit), Refusal::kExpired, "expired");
+}
+
 TEST_F(PermitGateTest, ReplayedAfterTheCommit) {
   const std::string permit = Sign(Good());
   EXPECT_TRUE(Open(permit).ok());

@@ -657,8 +657,9 @@ absl::Status RunRouter(const RouterOptions& options) {
   const std::unique_ptr<Tracing> tracing =
       Tracing::Start(options.tracing, ThisProcess("router"), &pages.metrics);
   pages.tracing = tracing.get();
-  auto admin = AdminServer::Start(options.admin, options.host,
-                                  pages.Hooks(!options.tracing.endpoint.empty()));
+  AdminHooks hooks = pages.Hooks(!options.tracing.endpoint.empty());
+  hooks.hosts = options.console_hosts;
+  auto admin = AdminServer::Start(options.admin, options.host, std::move(hooks));
   if (!admin.ok()) return admin.status();
   auto models = LoadModels(options, &pages);
   if (!models.ok()) return models.status();

@@ -11,18 +11,20 @@ const std::map<std::string_view, tls::RoleSet>& Methods() {
   static const tls::RoleSet workers{kPrefillWorker, kDecodeWorker};
   static const tls::RoleSet members{kPrefillWorker, kDecodeWorker, kRouter, kOperator};
   static const tls::RoleSet uploads{kRouter, kOperator};
+  // A router asks and orders for its console, which has its own check of operators.
+  static const tls::RoleSet console{kRouter, kOperator};
   static const auto* const methods = new std::map<std::string_view, tls::RoleSet>{
       {"/skein.v1.Orchestrator/ConnectRouter", {kRouter}},
       {"/skein.v1.Orchestrator/ConnectWorker", workers},
-      {"/skein.v1.Orchestrator/Status", {kOperator}},
+      {"/skein.v1.Orchestrator/Status", console},
       // Each process looks who leads by it.
       {"/skein.v1.Orchestrator/ListModels", members},
-      {"/skein.v1.Orchestrator/Explain", {kOperator}},
-      {"/skein.v1.Orchestrator/ListRequests", {kOperator}},
+      {"/skein.v1.Orchestrator/Explain", console},
+      {"/skein.v1.Orchestrator/ListRequests", console},
       // A worker or router tells of an order that its own admin port has got.
       {"/skein.v1.Orchestrator/Drain", members},
-      {"/skein.v1.Orchestrator/ListGroups", {kOperator}},
-      {"/skein.v1.Orchestrator/ChangeFormation", {kOperator}},
+      {"/skein.v1.Orchestrator/ListGroups", console},
+      {"/skein.v1.Orchestrator/ChangeFormation", console},
       {"/skein.v1.Jobs/CreateFile", uploads},
       {"/skein.v1.Jobs/GetFile", uploads},
       {"/skein.v1.Jobs/ListFiles", uploads},

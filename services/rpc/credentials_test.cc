@@ -148,12 +148,12 @@ class Cluster : public ::testing::Test {
 TEST_F(Cluster, ServesCallersByRole) {
   const Server server(Member(authority_, "orchestrator"));
   EXPECT_TRUE(ListModels(server, Member(authority_, "router")).ok());
-  const grpc::Status status =
-      Call(Connect(server, Member(authority_, "router")).get(), &v1::Orchestrator::Stub::Status);
+  const grpc::Status status = Call(Connect(server, Member(authority_, "decode-worker")).get(),
+                                   &v1::Orchestrator::Stub::Status);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED);
   EXPECT_EQ(status.error_message(),
-            "/skein.v1.Orchestrator/Status: the caller's certificate is for router of this trust "
-            "domain, but this call is for operator");
+            "/skein.v1.Orchestrator/Status: the caller's certificate is for decode-worker of this "
+            "trust domain, but this call is for router or operator");
 }
 
 TEST_F(Cluster, RefusesARouterThatRegistersAsAWorker) {
@@ -297,6 +297,11 @@ TEST(CallerPolicy, ListsEveryCallOfEveryService) {
   EXPECT_TRUE(MayCall("/skein.v1.Orchestrator/Unknown").empty());
   EXPECT_EQ(MayCall("/skein.v1.DecodeWorker/OpenTransfer"), RoleSet{Role::kPrefillWorker});
   EXPECT_EQ(MayCall("/skein.v1.DecodeWorker/StreamTokens"), RoleSet{Role::kRouter});
+  for (const char* method :
+       {"Status", "ListGroups", "ListRequests", "Explain", "Drain", "ChangeFormation"}) {
+    EXPECT_TRUE(MayCall(std::string("/skein.v1.Orchestrator/") + method).Has(Role::kRouter))
+        << method << " is what a router's console calls";
+  }
 }
 
 }  // namespace

@@ -27,9 +27,9 @@ def it_answers_over_https_and_refuses_the_rest():
             raise AssertionError("plain text was answered")
         except HttpFailure as failure:
             assert failure.code == 400 and "https://" in failure.error()["message"], failure
-        # A router's certificate may not ask for the status; an operator's may.
+        # A worker's certificate may not ask for the status; an operator's may.
         ask = [cluster.binaries["skeinctl"], "status", "--orchestrator", cluster.orchestrator, "--format=json"]
-        refused = subprocess.run([*ask, "--tls-dir=" + cluster.tls("router")], check=False, capture_output=True, text=True)
+        refused = subprocess.run([*ask, "--tls-dir=" + cluster.tls("decode-worker")], check=False, capture_output=True, text=True)
         assert refused.returncode != 0 and "operator" in refused.stderr, refused
         # A decode-worker with the certificate of another role does not register.
         for index, (role, why) in enumerate((("router", "the caller's certificate is for router of this trust domain"),
