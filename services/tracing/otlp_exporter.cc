@@ -9,6 +9,7 @@
 #include "services/http/client.h"
 #include "services/log/log.h"
 #include "services/log/repeat_limit.h"
+#include "services/tls/security.h"
 #include "services/tracing/otlp.h"
 
 namespace skein::services {
@@ -109,7 +110,7 @@ OtlpExporter::Outcome OtlpExporter::Call(const Batch& batch, milliseconds timeou
                  .headers = {{"Content-Type", "application/x-protobuf"}, {"User-Agent", "skein"}},
                  .body = batch.body,
                  .cancelled = &cancelled_},
-                timeout);
+                timeout, tls::Security());  // the endpoint is http://, whatever the cluster speaks
   if (!answer.ok()) {
     why_ = std::string(answer.status().message());
     return Outcome::kRetry;
