@@ -1,4 +1,4 @@
-// The console: a page at the router's admin port that draws the cluster as it is, and what happens
+// The console: a page at the router's admin port that shows the cluster as it is, and what happens
 // in it (docs/console.md). Nothing is asked of anybody while no page is open.
 //
 //   GET  /console/                      the page; /console leads there

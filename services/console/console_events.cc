@@ -55,6 +55,17 @@ std::string LevelOf(const std::string& state) {
   return state == "draining" || state == "drained" || state == "starting" ? "info" : "warning";
 }
 
+// Whether another orchestrator leads the cell of `was`. Whom it does not name has not gone: it has
+// not heard of all yet.
+bool HasNewLeader(const Json& before, const Json& after, const Json& was) {
+  const std::string cell = absl::StrCat(was.value("cell", uint64_t{0}));
+  const auto generation = [&cell](const Json& view) {
+    const Json cells = view.value("cells", Json::object());
+    return cells.value(cell, Json::object()).value("generation", uint64_t{0});
+  };
+  return generation(before) != generation(after);
+}
+
 void AddInstances(const Json& before, const Json& after, Events* events) {
   Compare(
       before, after, "instances",
@@ -63,6 +74,7 @@ void AddInstances(const Json& before, const Json& after, Events* events) {
             {"joined", "good", absl::StrCat(Named(now), " joined from ", Text(now, "node")), key});
       },
       [&](const std::string& key, const Json& was) {
+        if (HasNewLeader(before, after, was)) return;
         const Json gone = after.value("gone", Json::object());
         const std::string who =
             absl::StrCat(was.value("cell", 0), ":instance ", was.value("id", uint64_t{0}));
@@ -94,6 +106,7 @@ void AddRouters(const Json& before, const Json& after, Events* events) {
             {"joined", "good", absl::StrCat("router ", Text(now, "endpoint"), " joined"), key});
       },
       [&](const std::string& key, const Json& was) {
+        if (HasNewLeader(before, after, was)) return;
         events->push_back(
             {"left", "warning", absl::StrCat("router ", Text(was, "endpoint"), " is gone"), key});
       },

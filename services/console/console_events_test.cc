@@ -123,6 +123,16 @@ TEST_F(ConsoleEventsTest, AnotherLeader) {
                                "another orchestrator leads a:1, generation 5"}));
 }
 
+TEST_F(ConsoleEventsTest, ANewLeaderHasLostNobodyWhomItDoesNotKnowYet) {
+  cell_.status.set_generation(5);
+  cell_.status.clear_instances();
+  EXPECT_EQ(Happened(), Texts{"another orchestrator leads a:1, generation 5"});
+  AddInstance(1);
+  EXPECT_EQ(Happened(), Texts{"prefill instance 1 joined from n"});
+  cell_.status.clear_instances();
+  EXPECT_EQ(Happened(), Texts{"prefill instance 1 was lost"});
+}
+
 TEST_F(ConsoleEventsTest, AJob) {
   v1::JobStatus* job = cell_.jobs.add_jobs();
   job->set_id("batch_1");

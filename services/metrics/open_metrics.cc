@@ -28,10 +28,20 @@ std::string Number(double value) {
   return error == std::errc() ? std::string(text, end) : "NaN";
 }
 
-// Bounds are written as floats: "1.0", as the format wants it and vLLM's dashboards name them.
+// Bounds are written as floats: "1.0", "0.0001", "100000.0", "1e+06", as the format has them
+// ("Canonical Numbers") and vLLM's dashboards name them.
 std::string Bound(double value) {
-  const std::string text = Number(value);
-  return text.find_first_not_of("0123456789-") == std::string::npos ? text + ".0" : text;
+  const double size = std::abs(value);
+  if (!std::isfinite(value)) return Number(value);
+  const bool fixed = size == 0 || (size >= 1e-4 && size < 1e6);
+  char text[64];
+  const auto [end, error] =
+      std::to_chars(text, text + sizeof text, value,
+                    fixed ? std::chars_format::fixed : std::chars_format::scientific);
+  if (error != std::errc()) return Number(value);
+  const std::string_view digits(text, static_cast<size_t>(end - text));
+  const bool whole = digits.find_first_of(".e") == std::string_view::npos;
+  return std::string(digits) + (whole ? ".0" : "");
 }
 
 // With the time of an exemplar: seconds, to the millisecond.

@@ -40,6 +40,18 @@ TEST(OpenMetrics, WritesEachTypeAndEndsWithEof) {
   EXPECT_EQ(text.substr(text.size() - 6), "# EOF\n");
 }
 
+// As the specification has them ("Canonical Numbers"), and Prometheus's client for Python, vLLM's.
+TEST(OpenMetrics, BoundsAreWrittenAsOthersWriteThem) {
+  Metrics metrics;
+  metrics.Histogram("skein_s", "Seconds.",
+                    {1e-10, 1e-5, 0.0001, 0.00025, 0.001, 0.5, 20, 1e5, 5e5, 1e6, 1e10});
+  const std::string text = metrics.Render(Metrics::Format::kOpenMetrics);
+  for (const char* bound : {"1e-10", "1e-05", "0.0001", "0.00025", "0.001", "0.5", "20.0",
+                            "100000.0", "500000.0", "1e+06", "1e+10", "+Inf"}) {
+    EXPECT_TRUE(Has(text, "skein_s_bucket{le=\"" + std::string(bound) + "\"} 0\n")) << text;
+  }
+}
+
 TEST(OpenMetrics, ABucketHasTheLatestExemplarOfItsSeries) {
   Metrics metrics;
   const std::vector<double> bounds = {0.25, 1};

@@ -121,7 +121,7 @@ OtlpExporter::Outcome OtlpExporter::Call(const Batch& batch, milliseconds timeou
     return Outcome::kRetry;
   }
   pause_ = milliseconds(0);
-  if (answer->status != 200) {
+  if (answer->status < 200 || answer->status > 299) {  // 200 by the specification; some say 202
     GiveUp(batch.spans, absl::StrCat("the collector answered ", answer->status));
     return Outcome::kDone;
   }

@@ -2,6 +2,7 @@
 #include "services/tracing/otlp_exporter.h"
 
 #include <condition_variable>
+#include <ctime>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -11,6 +12,8 @@
 
 #include "gtest/gtest.h"
 #include "services/http/server.h"
+#include "services/tls/security.h"
+#include "services/tls/testing/authority.h"
 #include "third_party/interfaces/opentelemetry/trace_service.pb.h"
 
 namespace skein::services {
@@ -105,6 +108,7 @@ OtlpExporterOptions Options(const TraceEndpoint& endpoint) {
   out.first_pause = milliseconds(1);
   out.longest_pause = milliseconds(2);
   out.retry_for = milliseconds(20'000);
+  out.flush_for = milliseconds(30'000);  // also on a busy machine a call is not broken off
   return out;
 }
 
@@ -235,6 +239,21 @@ TEST(OtlpExporter, NobodyAtThePortIsAFailureOnly) {
     EXPECT_LE(tracer.Queued(), 10u);
   }
   EXPECT_EQ(tracer.Queued(), 0u);
+}
+
+// The endpoint is an http:// one. The last test: what a process uses stays.
+TEST(OtlpExporter, SendsPlainTextWhereTheProcessHasCertificates) {
+  const std::string folder = tls::testing::TestFolder("exporter");
+  tls::testing::Authority().Publish(folder);
+  tls::Security security;
+  security.certificates = *tls::Certificates::Open(folder, tls::Needs::kAuthority,
+                                                   /*ask_clients=*/false, std::time(nullptr));
+  tls::UseSecurity(std::move(security));
+  Collector collector;
+  Tracer tracer({});
+  RecordOne(&tracer, "plain");
+  OtlpExporter exporter(Options(collector.endpoint()), &tracer);
+  ASSERT_TRUE(collector.Await([](const Collector& c) { return c.names.size() == 1; }));
 }
 
 }  // namespace

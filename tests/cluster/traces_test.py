@@ -79,9 +79,20 @@ def a_request_is_one_tree_whose_times_add_up():
 def log_lines_have_the_ids():
     with Collector() as collector, traced(collector.url) as cluster:
         chat(cluster, {"X-Request-Id": "mine-1", **traceparent("01")})
-        lines = [json.loads(line) for line in cluster.processes["router"].text().splitlines() if line.startswith("{")]
-        line, = [line for line in lines if line["msg"] == "request" and line.get("request_id") == "mine-1"]
-        assert line["trace_id"] == TRACE, line
+        try:
+            chat(cluster, {"X-Request-Id": "mine-2", **traceparent("01")}, max_tokens=-1)
+            raise AssertionError("a negative max_tokens was taken")
+        except HttpFailure as failure:
+            assert failure.code == 400, failure
+
+        def lines_of(name):
+            text = cluster.processes["router"].text()
+            lines = [json.loads(line) for line in text.splitlines() if line.startswith("{") and line.endswith("}")]
+            return [line for line in lines if line["msg"] == "request" and line.get("request_id") == name]
+        for name, outcome in (("mine-1", "finished"), ("mine-2", "refused")):
+            cluster.until(lambda name=name: lines_of(name), "its line in the log")
+            line, = lines_of(name)
+            assert line["trace_id"] == TRACE and line["outcome"] == outcome, line
 
 
 def sampling_follows_parent_ratio_and_slowness():

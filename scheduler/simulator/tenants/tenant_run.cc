@@ -146,7 +146,7 @@ class World {
     while (const ClientRequest* request = requests_.Admit(now_)) Assign(request->spec->id);
     for (Prefill& prefill : prefills_) AdmitPrompts(prefill);
     PlaceWaiting();
-    for (size_t i = 0; i < prefills_.size(); ++i) BeginPrefillStep(i);
+    for (size_t i = 0; i < prefills_.size(); ++i) StartPrefillStep(i);
     for (size_t i = 0; i < decodes_.size(); ++i) BeginDecodeStep(i);
   }
 
@@ -202,7 +202,7 @@ class World {
     }
   }
 
-  void BeginPrefillStep(size_t index) {
+  void StartPrefillStep(size_t index) {
     Prefill& prefill = prefills_[index];
     if (!prefill.step.empty()) return;
     prefill.step = prefill.batch.Plan();

@@ -6,6 +6,7 @@ import { count } from "./format.mjs";
 
 const kKeptS = 300;
 const kHeight = 130;
+const kClockSetBackS = 5; // by more than messages are late: what was before is of another time
 
 /** The samples of the last kKeptS seconds, one a second. */
 export class History {
@@ -23,7 +24,12 @@ export class History {
    */
   add(nowS, sums) {
     const second = Math.floor(nowS);
-    const last = this.times[this.times.length - 1];
+    let last = this.times.at(-1);
+    if (last !== undefined && last - second > kClockSetBackS) {
+      this.times = [];
+      this.series = this.series.map(() => []);
+      last = undefined;
+    }
     if (last !== undefined && second <= last) return false;
     this.times.push(second);
     [sums.blocks > 0 ? (100 * sums.held) / sums.blocks : 0, sums.running, sums.waiting, sums.tokensPerS, sums.handoffs]

@@ -137,10 +137,11 @@ const kShownEvents = 60;
 
 /** @param {View} view */
 export function drawEvents(view) {
-  const keys = Object.keys(view.events).sort((a, b) => Number(b) - Number(a)).slice(0, kShownEvents);
+  // With its time, because a router that has started again numbers its events anew.
+  const keys = Object.keys(view.events).sort((a, b) => Number(b) - Number(a)).slice(0, kShownEvents).map((number) => `${number} ${view.events[number].at_ms}`);
   byId("events-none").hidden = keys.length > 0;
   keyed(byId("events"), keys, (key) => {
-    const one = view.events[key];
+    const one = view.events[key.split(" ")[0]];
     return h("li", { class: `event ${one.level}` }, h("time", {}, clock(one.at_ms)), " ", h("span", { class: "mark" }, markOf(one.level)), ` ${one.text}`);
   }, () => {});
 }

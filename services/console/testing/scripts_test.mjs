@@ -155,6 +155,9 @@ test("the history has a sample a second, and forgets", () => {
   for (let at = 11; at < 1000; ++at) history.add(at, sums);
   assert.equal(history.times.length, 301);
   for (const one of history.series) assert.equal(one.length, 301);
+  assert.ok(!history.add(998, sums), "a message that came late");
+  assert.ok(history.add(500, sums), "the router's clock was set back");
+  assert.deepEqual(history.times, [500]);
 });
 
 test("the synthetic cluster's patches give its view", () => {

@@ -8,6 +8,7 @@
 #include "services/log/log_limit.h"
 #include "services/router/api/api_error_map.h"
 #include "services/router/api/identity.h"
+#include "services/tracing/context.h"
 
 namespace skein::services {
 namespace {
@@ -42,9 +43,11 @@ void LogRefusal(const http::Request& request, const http::Response& response,
   ClientHints hints;
   ReadHints(request.headers, &hints);
   if (caller != nullptr) hints.tenant = caller->tenant;
+  const auto trace = ParseTraceparent(request.Get("traceparent"));
   LogLimited(RefusalKind(response.status, response.error_code),
              response.status >= 500 ? Level::kWarning : Level::kInfo, "request",
              {{"request_id", request.id},
+              {"trace_id", trace.has_value() ? Hex(trace->trace) : ""},
               {"method", std::string_view(request.method).substr(0, 32)},
               {"path", std::string_view(request.path).substr(0, 256)},
               {"status", response.status},

@@ -7,6 +7,8 @@
 namespace skein::services {
 namespace {
 
+constexpr size_t kMostEvents = 64;  // of one attempt
+
 const char* NameOf(RequestPhase phase) {
   switch (phase) {
     case RequestPhase::kTokenize:
@@ -93,7 +95,7 @@ void RequestSpans::Event(scheduler::RequestId attempt, std::string name,
                          std::vector<SpanAttribute> attributes, int64_t now_us) {
   std::lock_guard lock(mu_);
   const auto it = attempts_.find(attempt);
-  if (it == attempts_.end()) return;
+  if (it == attempts_.end() || it->second.events.size() >= kMostEvents) return;
   it->second.events.push_back(
       {tracing_->tracer->UnixNs(now_us), std::move(name), std::move(attributes)});
 }

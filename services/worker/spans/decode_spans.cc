@@ -10,6 +10,17 @@ namespace skein::services {
 using scheduler::FinishReason;
 using scheduler::SequenceNote;
 
+namespace {
+
+constexpr char kBlocksGranted[] = "blocks granted";
+
+bool HasBlocks(const Span& whole) {
+  return std::any_of(whole.events.begin(), whole.events.end(),
+                     [](const SpanEvent& event) { return event.name == kBlocksGranted; });
+}
+
+}  // namespace
+
 void DecodeSpans::Saw(const scheduler::DecodeEvent& event,
                       const std::vector<scheduler::DecodeEffect>& effects, scheduler::TimeUs now) {
   now_ = now;
@@ -31,8 +42,18 @@ Span DecodeSpans::Child(const Part& part, RequestId id, std::string name) const 
   return span;
 }
 
+// What the orchestrator does not know is withdrawn if it has no blocks, which no report tells
+// (DecodeOrders::CancelUnknown).
 void DecodeSpans::On(const scheduler::RegisterReplied& event) {
-  if (event.reply.status.ok()) instance_ = event.reply.instance.value;
+  if (!event.reply.status.ok()) return;
+  instance_ = event.reply.instance.value;
+  for (const scheduler::HeldRequest& held : event.reply.cancel) {
+    const auto it = parts_.find({held.id, held.epoch});
+    if (held.opened || it == parts_.end() || HasBlocks(it->second.whole)) continue;
+    Part part = std::move(parts_.extract(it).mapped());
+    part.last_us = now_;
+    End("withdrawn", absl::CancelledError("the orchestrator does not know it"), std::move(part));
+  }
 }
 
 // A repeated announcement names more writers.
@@ -62,7 +83,7 @@ void DecodeSpans::On(const scheduler::AnnounceCalled& event) {
 
 void DecodeSpans::On(const scheduler::TellOpened& effect) {
   Part* const part = Find(effect.opened.id, effect.opened.epoch);
-  if (part != nullptr) AddEvent(*tracer_, "blocks granted", now_, {}, &part->whole);
+  if (part != nullptr) AddEvent(*tracer_, kBlocksGranted, now_, {}, &part->whole);
 }
 
 // ---- its phases ----

@@ -161,6 +161,29 @@ TEST_F(DecodeSpansTest, WhatIsCancelledHasEnded) {
   EXPECT_TRUE(whole[0].failed);
 }
 
+// After a loss of the orchestrator; the second one has blocks, and its end is reported.
+TEST_F(DecodeSpansTest, WhatTheOrchestratorDoesNotKnowHasEnded) {
+  auto spec = Spec(1);
+  spec->traceparent = kTraced;
+  Do(scheduler::AnnounceCalled{{spec, {5}, {{2}}}, absl::OkStatus()});
+  Begin(2, 6, 4, kTraced);
+  ASSERT_EQ(spans_.open(), 2u);
+  Do(scheduler::Disconnected{absl::UnavailableError("gone")});
+  now_ += 10'000'000;
+  ASSERT_EQ(Of<scheduler::CallRegister>(Do(scheduler::Tick{})).size(), 1u);
+  scheduler::RegisterReply reply{absl::OkStatus(), {4}, 1'000'000'000};
+  for (const uint64_t serial : {1, 2}) {
+    reply.cancel.push_back({.id = {7, serial}, .epoch = {5}, .opened = false});
+  }
+  Do(scheduler::RegisterReplied{reply});
+  EXPECT_EQ(spans_.open(), 1u);
+  const auto whole = Named(tracer_.Take(100), "decode");
+  ASSERT_EQ(whole.size(), 1u);
+  EXPECT_TRUE(whole[0].failed);
+  RunToTheEnd();
+  EXPECT_EQ(spans_.open(), 0u);
+}
+
 TEST_F(DecodeSpansTest, WithoutATracerNothingIsWatched) {
   DecodeSpans off(nullptr);
   auto spec = Spec(1);

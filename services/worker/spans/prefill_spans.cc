@@ -134,7 +134,7 @@ void PrefillSpans::EndChunk(Part* part) {
   if (!part->chunk.has_value()) return;
   Chunk chunk = *std::exchange(part->chunk, std::nullopt);
   chunk.span.attributes.emplace_back("skein.tokens", chunk.tokens);
-  chunk.span.attributes.emplace_back("skein.chunk_tokens", chunk.all_tokens);
+  chunk.span.attributes.emplace_back("skein.all_tokens", chunk.all_tokens);
   chunk.span.attributes.emplace_back("skein.steps", chunk.steps);
   part->tokens += chunk.tokens;
   EndChild(part->last_us, std::move(chunk.span), part);

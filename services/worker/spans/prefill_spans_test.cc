@@ -166,7 +166,7 @@ TEST_F(PrefillSpansTest, EachChunkOfAnSpPlanIsASpanWithItsShapeAndRank) {
   EXPECT_EQ(Number(chunks[1], "skein.sp"), 2);
   EXPECT_EQ(Number(chunks[1], "skein.rank"), 0);
   EXPECT_EQ(Number(chunks[1], "skein.tokens"), 4) << "the other member has the rest";
-  EXPECT_EQ(Number(chunks[1], "skein.chunk_tokens"), 8);
+  EXPECT_EQ(Number(chunks[1], "skein.all_tokens"), 8);
   EXPECT_GE(chunks[1].start_unix_ns, chunks[0].end_unix_ns);
 }
 
