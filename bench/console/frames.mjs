@@ -1,6 +1,5 @@
-#!/usr/bin/env node
 // Main-thread time of the console's frames in Chromium, for a cluster of any size of which every instance changes five times a second.
-//   bench/console/frames.mjs [--instances N] [--seconds S]      needs SKEIN_NPM and Chromium
+//   node bench/console/frames.mjs [--instances N] [--seconds S]      needs SKEIN_NPM and Chromium
 // Time of a frame: all that the page's main thread did between one frame's beginning and the next one's, scripts, style, layout and paint, as
 // Chromium's trace has it (RunTask). CPU time, so that other work of the machine is not counted. Prints one JSON object.
 import { createRequire } from "node:module";

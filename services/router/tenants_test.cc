@@ -296,7 +296,7 @@ TEST_F(TenantsTest, TheAuditLogHoldsNoKeyAndNoTextAndClientsCannotMakeLines) {
   }
 }
 
-TEST_F(TenantsTest, FurtherTenantsThanSeriesAreCountedTogether) {
+TEST(AccountsTest, FurtherTenantsThanSeriesAreCountedTogether) {
   Accounts accounts(nullptr);
   Tenants tenants;
   for (size_t i = 0; i < Accounts::kLabelsMax + 5; ++i) tenants["t" + std::to_string(i)];
