@@ -191,6 +191,7 @@ TEST_F(ServerTest, AClientThatDripsItsHeaderIsCutOff) {
   RawClient loris(port());
   loris.Send("POST /echo HTTP/1.1\r\nX: ");
   Response answer;
+  answer.status = 0;  // none yet
   for (int drips = 0; answer.status == 0 && drips < 4000; ++drips) {
     loris.Send("a");
     answer = loris.ReadResponse(/*head_only=*/false, /*timeout_ms=*/5);
