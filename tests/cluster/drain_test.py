@@ -39,7 +39,7 @@ class Answer:
         """What is wrong with it; None: nothing."""
         finish, usage, last = None, None, None
         try:
-            for chunk in Cluster.stream(types.SimpleNamespace(url=self.url), "/v1/completions", self.body, timeout=120):
+            for chunk in Cluster.stream(types.SimpleNamespace(url=self.url, ssl=None), "/v1/completions", self.body, timeout=120):
                 if "error" in chunk:
                     return "%s after %d tokens" % (chunk["error"], len(self.got))
                 usage = chunk.get("usage") or usage

@@ -37,7 +37,7 @@ def binaries_from():
 
 def chunks_from(url, body):
     """The chunks of a streamed answer of the router at `url`, which need not be the cluster's latest."""
-    return Cluster.stream(SimpleNamespace(url=url), "/v1/completions", body, timeout=120)
+    return Cluster.stream(SimpleNamespace(url=url, ssl=None), "/v1/completions", body, timeout=120)
 
 
 class Stream:
