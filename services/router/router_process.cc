@@ -217,8 +217,9 @@ class Router {
     if (options_.console) {
       console_ = std::make_unique<Console>(
           ConsoleOptionsOf(options_, Names(models_), shell_options_.incarnation),
-          &shell_.channels(), [this](http::Request request, auto responder) {
-            ServeClient(std::move(request), std::move(responder));
+          &shell_.channels(),
+          [this](http::Request request, const std::shared_ptr<http::Responder>& responder) {
+            ServeClient(std::move(request), responder);
           });
     }
     absl::Status status = WritePortFile(options_.port_file, server_->port());
@@ -578,8 +579,9 @@ class Pages {
                 [this](http::Routes* routes) {
                   AddTracePage([this] { return tracing != nullptr ? tracing->recent() : nullptr; },
                                routes);
-                  const auto serve = [this](http::Request request, auto responder) {
-                    ServeConsole(std::move(request), std::move(responder));
+                  const auto serve = [this](http::Request request,
+                                            const std::shared_ptr<http::Responder>& responder) {
+                    ServeConsole(std::move(request), responder);
                   };
                   if (console_) AddConsoleRoutes(serve, routes);
                   if (tenant_admin_ != nullptr) tenant_admin_->AddRoutes(routes);

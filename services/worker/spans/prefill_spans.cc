@@ -113,7 +113,7 @@ void PrefillSpans::BeginChunk(const StepSequence& sequence, Part* part) {
   const int index = sequence.ring == nullptr ? 0 : sequence.ring->piece.chunk;
   if (part->chunk.has_value() && part->chunk->index == index) return;
   EndChunk(part);
-  Chunk& chunk = part->chunk.emplace();
+  Chunk& chunk = part->chunk.emplace(Chunk{});
   chunk.index = index;
   chunk.span = Begin(part->whole, sequence.id, "chunk");
   auto& attributes = chunk.span.attributes;
