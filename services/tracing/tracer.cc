@@ -42,7 +42,7 @@ size_t BytesOf(const std::vector<SpanAttribute>& attributes) {
     bytes += sizeof attribute + attribute.name.size();
     if (const auto* text = std::get_if<std::string>(&attribute.value)) bytes += text->size();
     if (const auto* texts = std::get_if<std::vector<std::string>>(&attribute.value)) {
-      for (const std::string& one : *texts) bytes += sizeof one + one.size();
+      for (const std::string& one : *texts) bytes += sizeof(std::string) + one.size();
     }
   }
   return bytes;
