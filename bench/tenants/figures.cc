@@ -58,7 +58,8 @@ void Run(bool json) {
     const std::vector<double> now = {PercentileOf(ttft, 0.5), PercentileOf(ttft, 0.99),
                                      PercentileOf(tpot, 0.5), PercentileOf(tpot, 0.99)};
     if (before.empty()) before = now;
-    const auto refused = static_cast<long long>(run.tenants[0].refused + run.tenants[1].refused);
+    const auto refused = static_cast<long long>(run.tenants[0].refused) +
+                         static_cast<long long>(run.tenants[1].refused);
     const auto burst = static_cast<long long>(run.tenants[2].refused);
     if (json) {
       std::printf(

@@ -100,7 +100,7 @@ void Authority::Publish(const std::string& folder) const {
 }
 
 std::string TestFolder(const std::string& name) {
-  const std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/" + name;
+  std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/" + name;
   std::filesystem::remove_all(path);
   std::filesystem::create_directories(path);
   return path;

@@ -184,7 +184,8 @@ void PrefillShell::On(const scheduler::CallCommit& effect) {
 }
 
 void PrefillShell::On(const scheduler::CallAbort& effect) {
-  CallDecode(&DecodeWorkerMethods::Abort, effect, [](absl::Status, const v1::AbortResponse&) {});
+  CallDecode(&DecodeWorkerMethods::Abort, effect,
+             [](const absl::Status&, const v1::AbortResponse&) {});
 }
 
 void PrefillShell::On(const scheduler::OpenHandoff& effect) {
