@@ -56,6 +56,9 @@ class ClusterWithASpan(Cluster):
         super().stop()
 
 
+GOALS = {"x-llm-d-slo-ttft-ms": "60000", "x-llm-d-slo-tpot-ms": "60000"}
+
+
 def load(cluster, rounds):
     """Sends every kind of request; returns the token counts of the answers."""
     prompt_tokens = output_tokens = 0
@@ -63,7 +66,7 @@ def load(cluster, rounds):
         body = {"model": cluster.name, "max_tokens": 4 + i, "temperature": 0, "max_token": 3}  # one name is unknown
         for path, more in (("/v1/completions", {"prompt": ["Once upon a time", "A kite"], "n": 2}),
                            ("/v1/chat/completions", {"messages": [{"role": "user", "content": "What is red?"}]})):
-            usage = cluster.post(path, {**body, **more})["usage"]
+            usage = cluster.post(path, {**body, **more}, headers=GOALS)["usage"]
             prompt_tokens += usage["prompt_tokens"]
             output_tokens += usage["completion_tokens"]
         for path, wrong in (("/v1/completions", {"model": cluster.name, "prompt": []}), ("/nowhere", {})):
