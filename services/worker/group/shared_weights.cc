@@ -99,7 +99,7 @@ void SharedWeights::Prepare(const scheduler::PrepareShared& call, const absl::St
   if (!rank.ok()) return Answer(call.call, rank.status());
   absl::StatusOr<engine::SharingOffer> offer = sharing_->Offer(*rank, call.members.size);
   if (!offer.ok()) return Answer(call.call, offer.status());
-  meeting_.emplace();
+  meeting_.emplace(Meeting{});
   meeting_->call = call.call;
   meeting_->epoch = call.epoch;
   meeting_->rank = *rank;
