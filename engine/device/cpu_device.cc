@@ -93,7 +93,7 @@ void GiveBackPages(void* base, size_t bytes) {
   const uintptr_t first = (begin + kDevicePageBytes - 1) / kDevicePageBytes * kDevicePageBytes;
   const uintptr_t end = (begin + bytes) / kDevicePageBytes * kDevicePageBytes;
   if (first >= end) return;
-  auto* const pages = reinterpret_cast<void*>(first);
+  void* const pages = static_cast<std::byte*>(base) + (first - begin);
   // The first is for memory of files alone, the second lets go of this process's view only.
   if (madvise(pages, end - first, MADV_REMOVE) != 0) madvise(pages, end - first, MADV_DONTNEED);
 }

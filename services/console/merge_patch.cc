@@ -20,12 +20,10 @@ nlohmann::json MergePatchOf(const nlohmann::json& before, const nlohmann::json& 
   nlohmann::json patch = nlohmann::json::object();
   for (const auto& [name, value] : after.items()) {
     const auto old = before.find(name);
-    if (old == before.end()) {
-      patch[name] = value;
-    } else if (old->is_object() && value.is_object()) {
+    if (old != before.end() && old->is_object() && value.is_object()) {
       nlohmann::json inner = MergePatchOf(*old, value);
       if (!inner.empty()) patch[name] = std::move(inner);
-    } else if (*old != value) {
+    } else if (old == before.end() || *old != value) {
       patch[name] = value;
     }
   }
