@@ -163,7 +163,7 @@ def every_flag_exists():
     runbooks = ["docs/runbooks/" + name for name in sorted(os.listdir(ROOT + "/docs/runbooks"))]
     for page in ("README.md", "deploy/README.md", "docs/several_hosts.md", "docs/troubleshooting.md", "docs/glossary.md",
                  "docs/alerts.md", "docs/dashboards.md", *runbooks):
-        ours = re.sub(r"\bkubectl [^\n`]*", "", read(page))  # kubectl's flags are its own
+        ours = re.sub(r"\b(kubectl|curl) [^\n`]*", "", read(page))  # their flags are their own
         unknown = sorted(set(FLAG.findall(ours)) - known)
         assert not unknown, "%s names flags that no program has: %s" % (page, unknown)
 
