@@ -76,7 +76,7 @@ void BatchScheduler::Advance(const StepItem& item, Step* step) {
 
 bool BatchScheduler::FirstPromptIsAlone(PlanSequence before) const {
   bool alone = false;
-  prompts_.Walk([&](const PromptKey& key) {
+  prompts_.Walk([&](const PromptKey& key, int64_t /*ahead*/) {
     const Sequence& sequence = sequences_.at(key.id);
     if (!IsBefore(sequence, before)) return FairOrder<PromptKey>::kNextTenant;
     alone = sequence.alone;
@@ -105,10 +105,20 @@ void BatchScheduler::PlanPrompts(PlanSequence before, std::vector<StepItem>* ste
   if (!step->empty() && sequences_.at(step->front().id).alone) return;
   int64_t tokens = limits_.max_batch_tokens - static_cast<int64_t>(step->size());
   int64_t places = limits_.max_batch_sequences - static_cast<int64_t>(step->size());
-  prompts_.Walk([&](const PromptKey& key) -> int64_t {
+  constexpr int64_t kNone = INT64_MAX / 2;
+  // Of the tenants of prompts that end in this step, what the one that was given least has had.
+  int64_t least_ended = kNone;
+  bool in_last = false;
+  prompts_.Walk([&](const PromptKey& key, int64_t ahead) -> int64_t {
     if (tokens == 0 || places == 0) return FairOrder<PromptKey>::kStop;
     const Sequence& sequence = sequences_.at(key.id);
     if (!IsBefore(sequence, before)) return FairOrder<PromptKey>::kNextTenant;
+    if (std::exchange(in_last, sequence.last) != sequence.last) least_ended = kNone;
+    if (ahead - least_ended > kYieldsTokens) {
+      const int64_t used = limits_.max_batch_tokens - tokens;
+      tokens = std::min(tokens, limits_.max_batch_tokens / kYieldingPart - used);
+      if (tokens <= 0) return FairOrder<PromptKey>::kStop;
+    }
     if (sequence.alone && !step->empty()) return FairOrder<PromptKey>::kStop;
     const int64_t left = sequence.known - sequence.computed;
     if (SKEIN_PLANT(prompt_starved) && left > 2 * limits_.max_slice_tokens) return 0;
@@ -116,10 +126,19 @@ void BatchScheduler::PlanPrompts(PlanSequence before, std::vector<StepItem>* ste
     step->push_back(
         {.id = key.id, .position = sequence.computed, .count = count, .sample = count == left});
     if (sequence.alone) return FairOrder<PromptKey>::kStop;
+    if (count == left) {
+      least_ended = std::min(least_ended, ahead + count / std::max<int64_t>(1, sequence.weight));
+    }
     tokens -= count;
     --places;
     return count;
   });
+}
+
+void BatchScheduler::Charge(const FairOwner& owner, int64_t tokens) {
+  for (const bool last : {false, true}) {  // whichever prompts wait, they waited for these tokens
+    prompts_.Charge({owner.tenant, owner.weight, PlaceIn(last)}, tokens);
+  }
 }
 
 int64_t BatchScheduler::StepTokens() const {

@@ -6,11 +6,12 @@
 // Prefill slices fill the rest, fairly by tenant (fairness/fair_order.h) and of one tenant in plan
 // order. So the prompt of a tenant that asks for less than its share is first in the next step that
 // is planned, whatever prompts of other tenants are on the way: it waits for the end of the steps
-// in flight, two at most, and what others get of its own last step. While a prompt waits, decode
-// tokens leave at least `min_slice_tokens` of the budget to prompts, so neither side starves. A
-// sequence that must run alone gets its own steps: the prompts behind its prompt wait, and when it
-// decodes it takes turns with the others. Prompts that are put last come behind all others, so they
-// only fill what is left of a step.
+// in flight, two at most. The step in which such a prompt ends is short: others, that were given
+// much more (kYieldsTokens), get nothing of it once a quarter of it is full. While a prompt waits,
+// decode tokens leave at least `min_slice_tokens` of the budget to prompts, so neither side
+// starves. A sequence that must run alone gets its own steps: the prompts behind its prompt wait,
+// and when it decodes it takes turns with the others. Prompts that are put last come behind all
+// others, so they only fill what is left of a step.
 //
 // Invariants, by number:
 //   1. 0 <= computed < known for every sequence, as of the end of the steps in flight; computed + 1
@@ -69,6 +70,10 @@ class BatchScheduler {
   // flight until Complete.
   std::vector<StepItem> Plan(PlanSequence before = kAll);
 
+  // So many tokens of a prompt were computed in a step that was not planned here: its tenant is
+  // charged for them.
+  void Charge(const FairOwner& owner, int64_t tokens);
+
   // The first of the steps in flight has ended. The caller Removes the sequences that ended.
   void Complete();
 
@@ -90,6 +95,8 @@ class BatchScheduler {
   absl::Status CheckInvariants() const;
 
  private:
+  // As the priority of an owner: those put last stand behind the others.
+  static int32_t PlaceIn(bool last) { return last ? -1 : 0; }
   struct Sequence {
     PlanSequence order;
     int64_t known = 0;
@@ -101,8 +108,7 @@ class BatchScheduler {
     std::string tenant;
     int64_t weight = 1;
 
-    // Those put last stand behind the others.
-    FairOwner Owner() const { return {tenant, weight, last ? -1 : 0}; }
+    FairOwner Owner() const { return {tenant, weight, PlaceIn(last)}; }
   };
   struct PromptKey {
     PlanSequence order;
@@ -119,6 +125,11 @@ class BatchScheduler {
   }
   bool FirstPromptIsAlone(PlanSequence before) const;
   void PlanDecode(std::vector<StepItem>* step) const;
+  // A tenant that was given so many tokens less than another one, by weight, gets the steps in
+  // which its prompts end for itself, but for a part of the step that the other one may fill.
+  static constexpr int64_t kYieldsTokens = kFairCreditTokens / 4;
+  static constexpr int64_t kYieldingPart = 4;
+
   void PlanPrompts(PlanSequence before, std::vector<StepItem>* step) const;
   void Advance(const StepItem& item, Step* step);
   absl::Status CheckSteps() const;

@@ -60,6 +60,37 @@ TEST(BatchSchedulerTest, ALongPromptOfOneTenantHoldsUpNoOtherOnes) {
   EXPECT_EQ(first_of().first, 1U);
 }
 
+TEST(BatchSchedulerTest, AStepInWhichAPromptOfATenantBelowItsShareEndsIsShort) {
+  BatchScheduler batch({.max_batch_tokens = 512});
+  batch.Add(Id(1), {1}, 100'000, 0, false, {"burst", 1});
+  for (int step = 0; step < 40; ++step) {
+    batch.Plan();
+    batch.Complete();
+  }
+  batch.Add(Id(2), {2}, 600, 0, false, {"quiet", 1});
+  EXPECT_EQ(batch.Plan(), (std::vector<StepItem>{{Id(2), 0, 512, false}}));
+  batch.Complete();
+  EXPECT_EQ(batch.Plan(),
+            (std::vector<StepItem>{{Id(2), 512, 88, true}, {Id(1), 40 * 512, 40, false}}))
+      << "a quarter of the step is full";
+  batch.Complete();
+  batch.Remove(Id(2));
+  EXPECT_EQ(batch.Plan(), (std::vector<StepItem>{{Id(1), 40 * 512 + 40, 512, false}}));
+}
+
+TEST(BatchSchedulerTest, WhatIsComputedInOtherStepsIsChargedToo) {
+  BatchScheduler batch({.max_batch_tokens = 8, .max_slice_tokens = 8});
+  for (const bool last : {false, true}) {
+    batch.Add(Id(1), {1}, 4, 0, false, {"a", 1});
+    batch.Add(Id(2), {2}, 4, 0, false, {"b", 1});
+    for (const uint64_t serial : {1, 2}) batch.PutLast(Id(serial), last);
+    batch.Charge({"a", 1}, 3);
+    EXPECT_EQ(batch.Plan().front().id, Id(2)) << last;
+    batch.Complete();
+    for (const uint64_t serial : {1, 2}) batch.Remove(Id(serial));
+  }
+}
+
 // Two tenants with prompts for all steps get the same, by weight, up to a slice of each.
 TEST(BatchSchedulerTest, TenantsThatComputeAllTheTimeGetTokensByWeight) {
   for (uint32_t seed = 0; seed < 10; ++seed) {
