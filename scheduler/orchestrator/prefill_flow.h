@@ -4,6 +4,12 @@
 // instance can take now. Owns the parked requests, the work list of the rolling planner, and the
 // pairs of instances that did not reach each other in a ring step. Part of OrchestratorCore.
 //
+// Tenants. Instances run the pieces of plans in the order in which the plans were made, and a
+// planner does not look at tenants. So where several tenants send and there is a latency profile,
+// plans are made late: while each instance has more than kPlansAheadUs of work, or the rolling
+// planner as many requests that wait as there are instances, requests are parked, and the next one
+// to be planned is chosen fairly (parked_requests.h).
+//
 // Invariants (CheckInvariants, by the core's numbers): 7, a plan is whole; 8, the rolling planner
 // knows the requests that have chunks to come; 10, the parked requests.
 #pragma once
@@ -49,6 +55,9 @@ class PrefillFlow {
     RequestEnds* ends = nullptr;
     std::vector<OrchestratorEffect>* effects = nullptr;
   };
+  // Longer than the time between two reports of an instance, so that none runs out of work.
+  static constexpr TimeUs kPlansAheadUs = kSecondUs;
+
   // `default_tokens_per_second`: of an instance that has not measured yet.
   PrefillFlow(double default_tokens_per_second, const Parts& parts)
       : parts_(parts), chooser_(parts.registry, &ring_pairs_, default_tokens_per_second) {}
@@ -95,6 +104,8 @@ class PrefillFlow {
   void AddPlan(Request& request, PlanExplanation explanation, TimeUs now);
   void FailUnplannable(Request& request);
   void Park(Request& request);
+  void LeaveParked(Request& request);  // it has a plan
+  bool PlansLater(const std::string& model, TimeUs now);
   void DecideRolling(const std::string& model, TimeUs now);
   void StartChunk(Request& request, const PrefillPools::Pool& pool, const ChunkPlan& start,
                   TimeUs now);
