@@ -87,8 +87,8 @@ bool PrefillFlow::PlansLater(const std::string& model, TimeUs now) {
   }
   const PoolQueue queue = parts_.pools->QueueOf(model, pool, /*tried=*/{}, now);
   const auto least = std::min_element(queue.soonest.begin(), queue.soonest.end());
-  constexpr double kAheadS = static_cast<double>(kPlansAheadUs) / kSecondUs;
-  return least != queue.soonest.end() && least->first > kAheadS;
+  const double ahead_s = static_cast<double>(plans_ahead_us_) / kSecondUs;
+  return least != queue.soonest.end() && least->first > ahead_s;
 }
 
 void PrefillFlow::PlanParked(TimeUs now) {

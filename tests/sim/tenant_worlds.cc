@@ -23,6 +23,11 @@ Scenario MakeOnePrefillWorker(uint64_t seed) {
   scenario.clients.clear();
   GiveRoom(&scenario);
   scenario.prefill_workers = 1;
+  scenario.step_us = 1000;
+  scenario.delay_max_us = 200;
+  scenario.slice_tokens = 12;
+  scenario.open_ahead = 2;
+  scenario.staging_buffers = 0;
   scenario.prefill_requests = scenario.decode_requests = 1000;
   scenario.router_streams = 1000;
   scenario.decode_blocks = 4000;
@@ -79,7 +84,7 @@ Scenario MakeBurstScenario(uint64_t seed, bool told) {
   Scenario scenario = MakeOnePrefillWorker(seed);
   Random random(seed * 0x9e3779b97f4a7c15u + 127);
   const TimeUs at_us = 200 * kMillisecondUs;
-  for (uint64_t serial = 1; serial <= 150; ++serial) {
+  for (uint64_t serial = 1; serial <= 250; ++serial) {
     scenario.clients.push_back(MakeClientOf(random, serial, at_us, told ? kBurst : "", 1));
   }
   for (uint64_t i = 0; i < 5; ++i) {

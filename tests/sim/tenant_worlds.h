@@ -20,7 +20,7 @@ void SendByTenants(Scenario* scenario);
 // A world of one, or of several instances that compute together (MakeSpScenario), by turns.
 Scenario MakeTenantsScenario(uint64_t seed);
 
-// Nothing breaks, and there is room for all: one prefill worker, and 150 prompts of the burst,
+// Nothing breaks, and there is room for all: one prefill worker, and 250 prompts of the burst,
 // which it computes for a while; in the midst of them come five of another tenant, from serial
 // kFirstOfQuiet on. `told`: else they are all nobody's, and all else is the same.
 inline constexpr uint64_t kFirstOfQuiet = 5000;

@@ -161,6 +161,7 @@ class PartsTest : public ::testing::Test, public RequestEnds {
                           .sender = &sender_,
                           .effects = &effects_}};
   PrefillFlow prefill_{1000,
+                       kLeaseUs,
                        {.requests = &requests_,
                         .registry = &registry_,
                         .numbers = &numbers_,
