@@ -7,7 +7,9 @@
 // order. So the prompt of a tenant that asks for less than its share is first in the next step that
 // is planned, whatever prompts of other tenants are on the way: it waits for the end of the steps
 // in flight, two at most. The step in which such a prompt ends is short: others, that were given
-// much more (kYieldsTokens), get nothing of it once a quarter of it is full. While a prompt waits,
+// much more (kYieldsTokens), get nothing of it once a quarter of it is full. Steps are half as long
+// while all prompts are of tenants that were given much more than one that was here lately and may
+// come back (kHalvesTokens), so that it waits for less of them. While a prompt waits,
 // decode tokens leave at least `min_slice_tokens` of the budget to prompts, so neither side
 // starves. A sequence that must run alone gets its own steps: the prompts behind its prompt wait,
 // and when it decodes it takes turns with the others. Prompts that are put last come behind all
@@ -129,6 +131,22 @@ class BatchScheduler {
   // which its prompts end for itself, but for a part of the step that the other one may fill.
   static constexpr int64_t kYieldsTokens = kFairCreditTokens / 4;
   static constexpr int64_t kYieldingPart = 4;
+  // A tenant without a prompt here is thought of for so many steps, if it is among the so many that
+  // left last.
+  static constexpr uint64_t kAwaySteps = 1024;
+  static constexpr size_t kAwayMax = 8;
+  // Nearly all the credit. Tenants that get the same in the long run are further apart for a small
+  // part of the time only, and steps of half the tokens cost some throughput.
+  static constexpr int64_t kHalvesTokens = kFairCreditTokens * 3 / 4;
+  struct Away {
+    std::string tenant;
+    uint64_t since_step = 0;
+  };
+
+  void AddPrompt(const Sequence& sequence, RequestId id);
+  void RemovePrompt(const Sequence& sequence, RequestId id);
+  // That a step may have, if it has `used` already.
+  int64_t TokensOfStep(int64_t used) const;
 
   void PlanPrompts(PlanSequence before, std::vector<StepItem>* step) const;
   void Advance(const StepItem& item, Step* step);
@@ -138,6 +156,9 @@ class BatchScheduler {
   std::map<RequestId, Sequence> sequences_;
   FairOrder<PromptKey> prompts_;                       // those not decoding, in order
   std::set<std::pair<uint64_t, RequestId>> decoding_;  // the others, by last turn
+  std::map<std::string, int64_t> prompts_of_;          // how many each tenant has; none is 0
+  std::deque<Away> away_;  // tenants that have none, the one that left last is the last
+  uint64_t steps_ = 0;     // that were planned
   // Tokens of prompts that are not in a step, and of those that are in one in flight.
   int64_t pending_ = 0;
   std::deque<Step> in_flight_;         // in their order

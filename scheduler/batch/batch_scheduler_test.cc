@@ -78,6 +78,35 @@ TEST(BatchSchedulerTest, AStepInWhichAPromptOfATenantBelowItsShareEndsIsShort) {
   EXPECT_EQ(batch.Plan(), (std::vector<StepItem>{{Id(1), 40 * 512 + 40, 512, false}}));
 }
 
+// Half as many tokens while only the burst has prompts and another tenant may come back.
+TEST(BatchSchedulerTest, StepsAreHalfAsLongWhileATenantBelowItsShareMayComeBack) {
+  for (const bool another : {false, true}) {
+    BatchScheduler batch({.max_batch_tokens = 512});
+    const auto step = [&batch] {
+      int64_t tokens = 0;
+      for (const StepItem& item : batch.Plan()) {
+        tokens += item.count;
+        if (item.sample) batch.Remove(item.id);  // it decodes elsewhere
+      }
+      batch.Complete();
+      EXPECT_TRUE(batch.CheckInvariants().ok()) << batch.CheckInvariants();
+      return tokens;
+    };
+    batch.Add(Id(1), {1}, 1'000'000, 0, false, {"burst", 1});
+    batch.Add(Id(2), {2}, 100, 0, false, {another ? "quiet" : "burst", 1});
+    for (int i = 0; i < 50; ++i) EXPECT_EQ(step(), 512) << "it has not had much more";
+    for (int i = 0; i < 150; ++i) step();
+    EXPECT_EQ(step(), another ? 256 : 512);
+    if (!another) continue;
+    batch.Add(Id(3), {3}, 1000, 0, false, {"quiet", 1});
+    EXPECT_EQ(step(), 512) << "its own steps are long";
+    EXPECT_EQ(step(), 488) << "but for the one in which it ends";
+    EXPECT_EQ(step(), 256);
+    for (int i = 0; i < 1100; ++i) step();
+    EXPECT_EQ(step(), 512) << "it has not come for long";
+  }
+}
+
 TEST(BatchSchedulerTest, WhatIsComputedInOtherStepsIsChargedToo) {
   BatchScheduler batch({.max_batch_tokens = 8, .max_slice_tokens = 8});
   for (const bool last : {false, true}) {

@@ -200,6 +200,15 @@ class FairLevel {
     return true;
   }
 
+  // By so many tokens at weight 1 the tenant that is next was given more than this one would count
+  // as, if it began to wait now. 0: none waits.
+  int64_t LeadOver(std::string_view name) const {
+    if (waiting_.empty()) return 0;
+    const auto it = tenants_.find(name);
+    const int64_t counter = it == tenants_.end() ? Lift() : std::max(it->second.counter, Lift());
+    return (waiting_.begin()->first - counter) / kUnit;
+  }
+
   bool Has(std::string_view name, const Key& key) const {
     const auto it = tenants_.find(name);
     return it != tenants_.end() && it->second.keys.count(key) > 0;
@@ -368,6 +377,11 @@ class FairOrder {
   bool Has(const FairOwner& owner, const Key& key) const {
     const auto level = levels_.find(owner.priority);
     return level != levels_.end() && level->second.Has(owner.tenant, key);
+  }
+  // See FairLevel.
+  int64_t LeadOver(const FairOwner& owner) const {
+    const auto level = levels_.find(owner.priority);
+    return level == levels_.end() ? 0 : level->second.LeadOver(owner.tenant);
   }
   // So many tenants wait at this priority; 0: none does.
   size_t TenantsAt(int32_t priority) const {

@@ -186,6 +186,19 @@ TEST(FairOrder, OfPrioritiesAtWhichNobodyWaitsFewAreRemembered) {
   EXPECT_EQ(order.First(), int{'b'}) << "there it is forgotten";
 }
 
+TEST(FairOrder, KnowsByHowMuchTheNextTenantLeadsOneThatDoesNotWait) {
+  Order order(/*credit_tokens=*/100);
+  EXPECT_EQ(order.LeadOver(Of("away")), 0);
+  order.Add(Of("busy"), 1);
+  EXPECT_EQ(order.LeadOver(Of("away")), 0);
+  order.Charge(Of("busy"), 30);
+  EXPECT_EQ(order.LeadOver(Of("away")), 30);
+  order.Charge(Of("away"), 10);
+  EXPECT_EQ(order.LeadOver(Of("away")), 20);
+  order.Charge(Of("busy"), 1000);
+  EXPECT_EQ(order.LeadOver(Of("away")), 100) << "more credit it does not get";
+}
+
 TEST(FairOrder, AChoiceAsksTenantsInTheirOrder) {
   Order order(/*credit_tokens=*/0);
   order.Add(Of("a"), 1);
