@@ -31,7 +31,7 @@ void BatchScheduler::Add(RequestId id, PlanSequence order, int64_t known, int64_
   if (decoding) {
     decoding_.emplace(0, id);
   } else {
-    prompts_.Add(it->second.Owner(), {order, id});
+    AddPrompt(it->second, id);
     pending_ += known - computed;
   }
 }
@@ -46,13 +46,31 @@ void BatchScheduler::PutLast(RequestId id, bool last) {
   prompts_.Add(sequence.Owner(), {sequence.order, id});
 }
 
+void BatchScheduler::AddPrompt(const Sequence& sequence, RequestId id) {
+  prompts_.Add(sequence.Owner(), {sequence.order, id});
+  if (++prompts_of_[sequence.tenant] > 1) return;
+  std::erase_if(away_, [&sequence](const Away& away) { return away.tenant == sequence.tenant; });
+}
+
+void BatchScheduler::RemovePrompt(const Sequence& sequence, RequestId id) {
+  prompts_.Remove(sequence.Owner(), {sequence.order, id});
+  const auto of_tenant = prompts_of_.find(sequence.tenant);
+  if (--of_tenant->second > 0) return;
+  prompts_of_.erase(of_tenant);
+  away_.push_back({sequence.tenant, steps_});
+  if (away_.size() > kAwayMax) away_.pop_front();
+}
+
 std::vector<StepItem> BatchScheduler::Plan(PlanSequence before) {
   SKEIN_CHECK_MSG(in_flight_.size() < 2, "two steps in flight at a time");
+  while (!away_.empty() && away_.front().since_step + kAwaySteps < steps_) away_.pop_front();
   Step step;
   if (!FirstPromptIsAlone(before)) PlanDecode(&step.items);
   PlanPrompts(before, &step.items);
   for (const StepItem& item : step.items) Advance(item, &step);
-  if (!step.items.empty()) in_flight_.push_back(step);
+  if (step.items.empty()) return {};
+  ++steps_;
+  in_flight_.push_back(step);
   return step.items;
 }
 
@@ -65,7 +83,7 @@ void BatchScheduler::Advance(const StepItem& item, Step* step) {
   } else {
     step->prompt_tokens += item.count;
     prompts_.Charge(sequence.Owner(), item.count);
-    if (item.sample) prompts_.Remove(sequence.Owner(), {sequence.order, item.id});
+    if (item.sample) RemovePrompt(sequence, item.id);
   }
   sequence.last_turn = ++turns_;
   sequence.computed += item.count;
@@ -76,7 +94,7 @@ void BatchScheduler::Advance(const StepItem& item, Step* step) {
 
 bool BatchScheduler::FirstPromptIsAlone(PlanSequence before) const {
   bool alone = false;
-  prompts_.Walk([&](const PromptKey& key) {
+  prompts_.Walk([&](const PromptKey& key, int64_t /*ahead*/) {
     const Sequence& sequence = sequences_.at(key.id);
     if (!IsBefore(sequence, before)) return FairOrder<PromptKey>::kNextTenant;
     alone = sequence.alone;
@@ -103,23 +121,51 @@ void BatchScheduler::PlanDecode(std::vector<StepItem>* step) const {
 
 void BatchScheduler::PlanPrompts(PlanSequence before, std::vector<StepItem>* step) const {
   if (!step->empty() && sequences_.at(step->front().id).alone) return;
-  int64_t tokens = limits_.max_batch_tokens - static_cast<int64_t>(step->size());
+  auto used = static_cast<int64_t>(step->size());
+  int64_t most = TokensOfStep(used);
   int64_t places = limits_.max_batch_sequences - static_cast<int64_t>(step->size());
-  prompts_.Walk([&](const PromptKey& key) -> int64_t {
-    if (tokens == 0 || places == 0) return FairOrder<PromptKey>::kStop;
+  constexpr int64_t kNone = INT64_MAX / 2;
+  // Of the tenants of prompts that end in this step, what the one that was given least has had.
+  int64_t least_ended = kNone;
+  bool in_last = false;
+  prompts_.Walk([&](const PromptKey& key, int64_t ahead) -> int64_t {
+    if (used >= most || places == 0) return FairOrder<PromptKey>::kStop;
     const Sequence& sequence = sequences_.at(key.id);
     if (!IsBefore(sequence, before)) return FairOrder<PromptKey>::kNextTenant;
+    if (std::exchange(in_last, sequence.last) != sequence.last) least_ended = kNone;
+    if (ahead - least_ended > kYieldsTokens) {
+      most = std::min(most, limits_.max_batch_tokens / kYieldingPart);
+      if (used >= most) return FairOrder<PromptKey>::kStop;
+    }
     if (sequence.alone && !step->empty()) return FairOrder<PromptKey>::kStop;
     const int64_t left = sequence.known - sequence.computed;
     if (SKEIN_PLANT(prompt_starved) && left > 2 * limits_.max_slice_tokens) return 0;
-    const int64_t count = std::min({left, tokens, limits_.max_slice_tokens});
+    const int64_t count = std::min({left, most - used, limits_.max_slice_tokens});
     step->push_back(
         {.id = key.id, .position = sequence.computed, .count = count, .sample = count == left});
     if (sequence.alone) return FairOrder<PromptKey>::kStop;
-    tokens -= count;
+    if (count == left) {
+      least_ended = std::min(least_ended, ahead + count / std::max<int64_t>(1, sequence.weight));
+    }
+    used += count;
     --places;
     return count;
   });
+}
+
+int64_t BatchScheduler::TokensOfStep(int64_t used) const {
+  const bool halves = std::any_of(away_.begin(), away_.end(), [this](const Away& away) {
+    return prompts_.LeadOver({away.tenant, 1, PlaceIn(/*last=*/false)}) >= kHalvesTokens;
+  });
+  const int64_t all = limits_.max_batch_tokens;
+  if (!halves) return all;
+  return std::min(all, std::max(all / 2, used + std::max<int64_t>(1, limits_.min_slice_tokens)));
+}
+
+void BatchScheduler::Charge(const FairOwner& owner, int64_t tokens) {
+  for (const bool last : {false, true}) {  // whichever prompts wait, they waited for these tokens
+    prompts_.Charge({owner.tenant, owner.weight, PlaceIn(last)}, tokens);
+  }
 }
 
 int64_t BatchScheduler::StepTokens() const {
@@ -145,7 +191,7 @@ void BatchScheduler::Remove(RequestId id) {
   if (sequence.decoding) {
     decoding_.erase({sequence.last_turn, id});
   } else {
-    prompts_.Remove(sequence.Owner(), {sequence.order, id});
+    RemovePrompt(sequence, id);
     pending_ -= sequence.known - sequence.computed;
   }
   sequences_.erase(it);
@@ -154,6 +200,7 @@ void BatchScheduler::Remove(RequestId id) {
 absl::Status BatchScheduler::CheckInvariants() const {
   int64_t prompts = 0;
   int64_t pending = 0;
+  std::map<std::string, int64_t> prompts_of;
   for (const auto& [id, sequence] : sequences_) {
     const int64_t left = sequence.known - sequence.computed;
     if (sequence.computed < 0 || left < 1 || (sequence.decoding && left != 1)) {
@@ -161,6 +208,7 @@ absl::Status BatchScheduler::CheckInvariants() const {
                                               sequence.computed, " of ", sequence.known));
     }
     prompts += !sequence.decoding;
+    if (!sequence.decoding) ++prompts_of[sequence.tenant];
     pending += sequence.decoding ? 0 : left;
     if (decoding_.count({sequence.last_turn, id}) != (sequence.decoding ? 1 : 0)) {
       return absl::InternalError(
@@ -179,6 +227,12 @@ absl::Status BatchScheduler::CheckInvariants() const {
                                             " pending tokens, are miscounted"));
   }
   if (absl::Status status = prompts_.CheckInvariants(); !status.ok()) return status;
+  const bool is_here = std::any_of(away_.begin(), away_.end(), [this](const Away& away) {
+    return prompts_of_.count(away.tenant) > 0;
+  });
+  if (is_here || prompts_of != prompts_of_) {
+    return absl::InternalError("BatchScheduler 2: the prompts of tenants are miscounted");
+  }
   return CheckSteps();
 }
 

@@ -6,11 +6,14 @@
 // Prefill slices fill the rest, fairly by tenant (fairness/fair_order.h) and of one tenant in plan
 // order. So the prompt of a tenant that asks for less than its share is first in the next step that
 // is planned, whatever prompts of other tenants are on the way: it waits for the end of the steps
-// in flight, two at most, and what others get of its own last step. While a prompt waits, decode
-// tokens leave at least `min_slice_tokens` of the budget to prompts, so neither side starves. A
-// sequence that must run alone gets its own steps: the prompts behind its prompt wait, and when it
-// decodes it takes turns with the others. Prompts that are put last come behind all others, so they
-// only fill what is left of a step.
+// in flight, two at most. The step in which such a prompt ends is short: others, that were given
+// much more (kYieldsTokens), get nothing of it once a quarter of it is full. Steps are half as long
+// while all prompts are of tenants that were given much more than one that was here lately and may
+// come back (kHalvesTokens), so that it waits for less of them. While a prompt waits,
+// decode tokens leave at least `min_slice_tokens` of the budget to prompts, so neither side
+// starves. A sequence that must run alone gets its own steps: the prompts behind its prompt wait,
+// and when it decodes it takes turns with the others. Prompts that are put last come behind all
+// others, so they only fill what is left of a step.
 //
 // Invariants, by number:
 //   1. 0 <= computed < known for every sequence, as of the end of the steps in flight; computed + 1
@@ -69,6 +72,10 @@ class BatchScheduler {
   // flight until Complete.
   std::vector<StepItem> Plan(PlanSequence before = kAll);
 
+  // So many tokens of a prompt were computed in a step that was not planned here: its tenant is
+  // charged for them.
+  void Charge(const FairOwner& owner, int64_t tokens);
+
   // The first of the steps in flight has ended. The caller Removes the sequences that ended.
   void Complete();
 
@@ -90,6 +97,8 @@ class BatchScheduler {
   absl::Status CheckInvariants() const;
 
  private:
+  // As the priority of an owner: those put last stand behind the others.
+  static int32_t PlaceIn(bool last) { return last ? -1 : 0; }
   struct Sequence {
     PlanSequence order;
     int64_t known = 0;
@@ -101,8 +110,7 @@ class BatchScheduler {
     std::string tenant;
     int64_t weight = 1;
 
-    // Those put last stand behind the others.
-    FairOwner Owner() const { return {tenant, weight, last ? -1 : 0}; }
+    FairOwner Owner() const { return {tenant, weight, PlaceIn(last)}; }
   };
   struct PromptKey {
     PlanSequence order;
@@ -119,6 +127,27 @@ class BatchScheduler {
   }
   bool FirstPromptIsAlone(PlanSequence before) const;
   void PlanDecode(std::vector<StepItem>* step) const;
+  // A tenant that was given so many tokens less than another one, by weight, gets the steps in
+  // which its prompts end for itself, but for a part of the step that the other one may fill.
+  static constexpr int64_t kYieldsTokens = kFairCreditTokens / 4;
+  static constexpr int64_t kYieldingPart = 4;
+  // A tenant without a prompt here is thought of for so many steps, if it is among the so many that
+  // left last.
+  static constexpr uint64_t kAwaySteps = 1024;
+  static constexpr size_t kAwayMax = 8;
+  // Nearly all the credit. Tenants that get the same in the long run are further apart for a small
+  // part of the time only, and steps of half the tokens cost some throughput.
+  static constexpr int64_t kHalvesTokens = kFairCreditTokens * 3 / 4;
+  struct Away {
+    std::string tenant;
+    uint64_t since_step = 0;
+  };
+
+  void AddPrompt(const Sequence& sequence, RequestId id);
+  void RemovePrompt(const Sequence& sequence, RequestId id);
+  // That a step may have, if it has `used` already.
+  int64_t TokensOfStep(int64_t used) const;
+
   void PlanPrompts(PlanSequence before, std::vector<StepItem>* step) const;
   void Advance(const StepItem& item, Step* step);
   absl::Status CheckSteps() const;
@@ -127,6 +156,9 @@ class BatchScheduler {
   std::map<RequestId, Sequence> sequences_;
   FairOrder<PromptKey> prompts_;                       // those not decoding, in order
   std::set<std::pair<uint64_t, RequestId>> decoding_;  // the others, by last turn
+  std::map<std::string, int64_t> prompts_of_;          // how many each tenant has; none is 0
+  std::deque<Away> away_;  // tenants that have none, the one that left last is the last
+  uint64_t steps_ = 0;     // that were planned
   // Tokens of prompts that are not in a step, and of those that are in one in flight.
   int64_t pending_ = 0;
   std::deque<Step> in_flight_;         // in their order

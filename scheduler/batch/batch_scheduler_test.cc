@@ -60,6 +60,66 @@ TEST(BatchSchedulerTest, ALongPromptOfOneTenantHoldsUpNoOtherOnes) {
   EXPECT_EQ(first_of().first, 1U);
 }
 
+TEST(BatchSchedulerTest, AStepInWhichAPromptOfATenantBelowItsShareEndsIsShort) {
+  BatchScheduler batch({.max_batch_tokens = 512});
+  batch.Add(Id(1), {1}, 100'000, 0, false, {"burst", 1});
+  for (int step = 0; step < 40; ++step) {
+    batch.Plan();
+    batch.Complete();
+  }
+  batch.Add(Id(2), {2}, 600, 0, false, {"quiet", 1});
+  EXPECT_EQ(batch.Plan(), (std::vector<StepItem>{{Id(2), 0, 512, false}}));
+  batch.Complete();
+  EXPECT_EQ(batch.Plan(),
+            (std::vector<StepItem>{{Id(2), 512, 88, true}, {Id(1), 40 * 512, 40, false}}))
+      << "a quarter of the step is full";
+  batch.Complete();
+  batch.Remove(Id(2));
+  EXPECT_EQ(batch.Plan(), (std::vector<StepItem>{{Id(1), 40 * 512 + 40, 512, false}}));
+}
+
+// Half as many tokens while only the burst has prompts and another tenant may come back.
+TEST(BatchSchedulerTest, StepsAreHalfAsLongWhileATenantBelowItsShareMayComeBack) {
+  for (const bool another : {false, true}) {
+    BatchScheduler batch({.max_batch_tokens = 512});
+    const auto step = [&batch] {
+      int64_t tokens = 0;
+      for (const StepItem& item : batch.Plan()) {
+        tokens += item.count;
+        if (item.sample) batch.Remove(item.id);  // it decodes elsewhere
+      }
+      batch.Complete();
+      EXPECT_TRUE(batch.CheckInvariants().ok()) << batch.CheckInvariants();
+      return tokens;
+    };
+    batch.Add(Id(1), {1}, 1'000'000, 0, false, {"burst", 1});
+    batch.Add(Id(2), {2}, 100, 0, false, {another ? "quiet" : "burst", 1});
+    for (int i = 0; i < 50; ++i) EXPECT_EQ(step(), 512) << "it has not had much more";
+    for (int i = 0; i < 150; ++i) step();
+    EXPECT_EQ(step(), another ? 256 : 512);
+    if (!another) continue;
+    batch.Add(Id(3), {3}, 1000, 0, false, {"quiet", 1});
+    EXPECT_EQ(step(), 512) << "its own steps are long";
+    EXPECT_EQ(step(), 488) << "but for the one in which it ends";
+    EXPECT_EQ(step(), 256);
+    for (int i = 0; i < 1100; ++i) step();
+    EXPECT_EQ(step(), 512) << "it has not come for long";
+  }
+}
+
+TEST(BatchSchedulerTest, WhatIsComputedInOtherStepsIsChargedToo) {
+  BatchScheduler batch({.max_batch_tokens = 8, .max_slice_tokens = 8});
+  for (const bool last : {false, true}) {
+    batch.Add(Id(1), {1}, 4, 0, false, {"a", 1});
+    batch.Add(Id(2), {2}, 4, 0, false, {"b", 1});
+    for (const uint64_t serial : {1, 2}) batch.PutLast(Id(serial), last);
+    batch.Charge({"a", 1}, 3);
+    EXPECT_EQ(batch.Plan().front().id, Id(2)) << last;
+    batch.Complete();
+    for (const uint64_t serial : {1, 2}) batch.Remove(Id(serial));
+  }
+}
+
 // Two tenants with prompts for all steps get the same, by weight, up to a slice of each.
 TEST(BatchSchedulerTest, TenantsThatComputeAllTheTimeGetTokensByWeight) {
   for (uint32_t seed = 0; seed < 10; ++seed) {

@@ -28,7 +28,8 @@
 //
 // Not thread-safe. A call costs O(log requests), Walk besides as much for each request visited, and
 // once for each tenant that waits. Tenants are forgotten when they wait for nothing and owe
-// nothing; of those that owe, kIdleMax are remembered.
+// nothing; of those that owe, kIdleMax are remembered. Of the priorities at which nobody waits, the
+// kIdleLevels that emptied last are remembered.
 //
 // Invariants (CheckInvariants): a tenant waits exactly if it has keys; the counter of one that does
 // not is above the least of those that do; each goal is of a key.
@@ -152,21 +153,32 @@ class FairLevel {
     return std::nullopt;
   }
 
-  // Visits keys as if each one visited were served: visit(key) gives the tokens that it would be
-  // charged; kStop: no further one; kNextTenant: none of this tenant. False: it was stopped. Goals
-  // are not looked at.
+  // The first key that pick(name) gives, asked of the tenants that wait, the least counter first.
+  template <class Pick>
+  std::optional<Key> Choose(Pick& pick) const {
+    for (const auto& [counter, name] : waiting_) {
+      if (std::optional<Key> key = pick(name); key.has_value()) return key;
+    }
+    return std::nullopt;
+  }
+
+  // Visits keys as if each one visited were served: visit(key, ahead) gives the tokens that it
+  // would be charged; kStop: no further one; kNextTenant: none of this tenant. `ahead`: so many
+  // tokens at weight 1 its tenant has had more by then than the one that is visited first. False:
+  // it was stopped. Goals are not looked at.
   static constexpr int64_t kStop = -1;
   static constexpr int64_t kNextTenant = -2;
   template <class Visit>
   bool Walk(Visit& visit) const {
     if (waiting_.size() == 1) {
       for (const auto& [key, latest] : tenants_.find(waiting_.begin()->second)->second.keys) {
-        const int64_t tokens = visit(key);
+        const int64_t tokens = visit(key, /*ahead=*/0);
         if (tokens == kStop) return false;
         if (tokens == kNextTenant) break;
       }
       return true;
     }
+    const int64_t least = waiting_.empty() ? 0 : waiting_.begin()->first;
     using Next = std::pair<std::pair<int64_t, std::string_view>, size_t>;
     std::priority_queue<Next, std::vector<Next>, std::greater<>> next;
     std::vector<std::pair<typename Keys::const_iterator, const Tenant*>> at;
@@ -179,13 +191,22 @@ class FairLevel {
       auto [place, index] = next.top();
       next.pop();
       auto& [key, tenant] = at[index];
-      const int64_t tokens = visit(key->first);
+      const int64_t tokens = visit(key->first, (place.first - least) / kUnit);
       if (tokens == kStop) return false;
       if (tokens == kNextTenant || ++key == tenant->keys.end()) continue;
       place.first += tokens > 0 ? Cost(tokens, tenant->weight) : 0;
       next.emplace(place, index);
     }
     return true;
+  }
+
+  // By so many tokens at weight 1 the tenant that is next was given more than this one would count
+  // as, if it began to wait now. 0: none waits.
+  int64_t LeadOver(std::string_view name) const {
+    if (waiting_.empty()) return 0;
+    const auto it = tenants_.find(name);
+    const int64_t counter = it == tenants_.end() ? Lift() : std::max(it->second.counter, Lift());
+    return (waiting_.begin()->first - counter) / kUnit;
   }
 
   bool Has(std::string_view name, const Key& key) const {
@@ -287,18 +308,25 @@ class FairOrder {
   explicit FairOrder(int64_t credit_tokens = kFairCreditTokens) : credit_tokens_(credit_tokens) {}
   static constexpr int64_t kStop = Level::kStop;
   static constexpr int64_t kNextTenant = Level::kNextTenant;
+  static constexpr size_t kIdleLevels = 8;
 
   // `latest_start_us`: served later, it misses its goal; kNever: it has none.
   // REQUIRES: the tenant has no such key of this priority.
   void Add(const FairOwner& owner, const Key& key, TimeUs latest_start_us = kNever) {
     const auto level = levels_.try_emplace(owner.priority, credit_tokens_).first;
+    if (level->second.size() == 0) std::erase(idle_levels_, owner.priority);
     level->second.Add(owner.tenant, owner.weight, key, latest_start_us);
   }
   // It leaves unserved. False: it was not here.
   bool Remove(const FairOwner& owner, const Key& key) {
     const auto level = levels_.find(owner.priority);
     if (level == levels_.end() || !level->second.Remove(owner.tenant, key)) return false;
-    if (level->second.IsOver()) levels_.erase(level);
+    if (level->second.IsOver()) {
+      levels_.erase(level);
+    } else if (level->second.size() == 0) {
+      idle_levels_.push_back(owner.priority);
+      if (idle_levels_.size() > kIdleLevels) ForgetFirstLevel();
+    }
     return true;
   }
   // It leaves, and its tenant is charged so many tokens. False: it was not here.
@@ -328,6 +356,16 @@ class FairOrder {
     }
     return std::nullopt;
   }
+  // The first key that pick(priority, name) gives, asked of each tenant that waits: the highest
+  // priority first, then the least counter. Costs one call for each that gives none.
+  template <class Pick>
+  std::optional<Key> Choose(Pick pick) const {
+    for (const auto& [priority, level] : levels_) {
+      const auto here = [&pick, at = priority](std::string_view name) { return pick(at, name); };
+      if (std::optional<Key> key = level.Choose(here); key.has_value()) return key;
+    }
+    return std::nullopt;
+  }
   // See FairLevel. kNextTenant passes over the tenant's other keys of this priority.
   template <class Visit>
   void Walk(Visit visit) const {
@@ -339,6 +377,11 @@ class FairOrder {
   bool Has(const FairOwner& owner, const Key& key) const {
     const auto level = levels_.find(owner.priority);
     return level != levels_.end() && level->second.Has(owner.tenant, key);
+  }
+  // See FairLevel.
+  int64_t LeadOver(const FairOwner& owner) const {
+    const auto level = levels_.find(owner.priority);
+    return level == levels_.end() ? 0 : level->second.LeadOver(owner.tenant);
   }
   // So many tenants wait at this priority; 0: none does.
   size_t TenantsAt(int32_t priority) const {
@@ -355,18 +398,29 @@ class FairOrder {
     return size;
   }
   bool empty() const { return size() == 0; }
+  size_t levels() const { return levels_.size(); }  // that are remembered
 
   absl::Status CheckInvariants() const {
     for (const auto& [priority, level] : levels_) {
       if (absl::Status status = level.CheckInvariants(); !status.ok()) return status;
       if (level.IsOver()) return absl::InternalError("FairOrder: an empty priority was kept");
+      const auto idle = std::count(idle_levels_.begin(), idle_levels_.end(), priority);
+      if (idle != (level.size() == 0 ? 1 : 0)) {
+        return absl::InternalError("FairOrder: an idle priority would be kept for ever");
+      }
     }
     return absl::OkStatus();
   }
 
  private:
+  void ForgetFirstLevel() {
+    levels_.erase(idle_levels_.front());
+    idle_levels_.erase(idle_levels_.begin());
+  }
+
   int64_t credit_tokens_;
   std::map<int32_t, Level, std::greater<>> levels_;
+  std::vector<int32_t> idle_levels_;  // at which nobody waits, and some owe; by when they emptied
 };
 
 }  // namespace skein::scheduler

@@ -8,6 +8,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -127,7 +128,7 @@ TEST(FairOrder, AWalkVisitsAsServingWould) {
   for (int key = 0; key < 6; ++key) order.Add(Of("a"), key);
   for (int key = 10; key < 16; ++key) order.Add(Of("b", 2), key);
   std::vector<int> walked;
-  order.Walk([&](int key) -> int64_t {
+  order.Walk([&](int key, int64_t /*ahead*/) -> int64_t {
     if (walked.size() == 8) return Order::kStop;
     walked.push_back(key);
     return 7 + key % 3;
@@ -146,7 +147,7 @@ TEST(FairOrder, AWalkPassesOverATenant) {
   for (const int key : {1, 2}) order.Add(Of("a"), key);
   for (const int key : {11, 12}) order.Add(Of("b"), key);
   std::vector<int> walked;
-  order.Walk([&](int key) -> int64_t {
+  order.Walk([&](int key, int64_t /*ahead*/) -> int64_t {
     walked.push_back(key);
     return key < 10 ? Order::kNextTenant : 1;
   });
@@ -163,6 +164,58 @@ TEST(FairOrder, ForgetsTenantsThatOweNothing) {
   EXPECT_TRUE(order.empty());
   EXPECT_EQ(order.TenantsAt(0), 0U);
   EXPECT_TRUE(order.CheckInvariants().ok());
+}
+
+TEST(FairOrder, OfPrioritiesAtWhichNobodyWaitsFewAreRemembered) {
+  Order order;
+  for (int32_t priority = 1; priority <= 100; ++priority) {
+    for (const char* tenant : {"a", "b"}) order.Add(Of(tenant, 1, priority), priority);
+    order.Serve(Of("b", 1, priority), priority, 10);
+    order.Serve(Of("a", 1, priority), priority, 5);
+    ASSERT_TRUE(order.CheckInvariants().ok()) << order.CheckInvariants();
+  }
+  EXPECT_EQ(order.levels(), Order::kIdleLevels);
+  for (const int32_t priority : {100, 1}) {
+    for (const char* tenant : {"b", "a"}) order.Add(Of(tenant, 1, priority), tenant[0]);
+    EXPECT_TRUE(order.CheckInvariants().ok()) << order.CheckInvariants();
+  }
+  order.Charge(Of("a", 1, 100), 3);
+  EXPECT_EQ(order.First(), int{'a'}) << "it is remembered there that it was given less";
+  for (const char* tenant : {"b", "a"}) order.Remove(Of(tenant, 1, 100), tenant[0]);
+  order.Charge(Of("a", 1, 1), 3);
+  EXPECT_EQ(order.First(), int{'b'}) << "there it is forgotten";
+}
+
+TEST(FairOrder, KnowsByHowMuchTheNextTenantLeadsOneThatDoesNotWait) {
+  Order order(/*credit_tokens=*/100);
+  EXPECT_EQ(order.LeadOver(Of("away")), 0);
+  order.Add(Of("busy"), 1);
+  EXPECT_EQ(order.LeadOver(Of("away")), 0);
+  order.Charge(Of("busy"), 30);
+  EXPECT_EQ(order.LeadOver(Of("away")), 30);
+  order.Charge(Of("away"), 10);
+  EXPECT_EQ(order.LeadOver(Of("away")), 20);
+  order.Charge(Of("busy"), 1000);
+  EXPECT_EQ(order.LeadOver(Of("away")), 100) << "more credit it does not get";
+}
+
+TEST(FairOrder, AChoiceAsksTenantsInTheirOrder) {
+  Order order(/*credit_tokens=*/0);
+  order.Add(Of("a"), 1);
+  order.Add(Of("b"), 2);
+  order.Add(Of("c", 1, 5), 3);
+  order.Charge(Of("a"), 10);
+  std::vector<std::string> asked;
+  const auto choose = [&](const std::string& of) {
+    asked.clear();
+    return order.Choose([&](int32_t priority, std::string_view tenant) -> std::optional<int> {
+      asked.push_back(std::string(tenant) + std::to_string(priority));
+      return tenant == of ? std::optional<int>(7) : std::nullopt;
+    });
+  };
+  EXPECT_EQ(choose("a"), 7);
+  EXPECT_EQ(asked, (std::vector<std::string>{"c5", "b0", "a0"}));
+  EXPECT_EQ(choose("nobody"), std::nullopt);
 }
 
 // The same by the definition, looking at everything each time.

@@ -62,6 +62,7 @@ class TenantPlaces {
   }
 
   int64_t held() const { return held_; }
+  size_t known() const { return tenants_.size(); }  // tenants
   int64_t HeldBy(std::string_view tenant) const {
     const auto it = tenants_.find(tenant);
     return it == tenants_.end() ? 0 : it->second.held;

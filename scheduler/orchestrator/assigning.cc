@@ -8,7 +8,7 @@
 namespace skein::scheduler::orchestrator {
 
 void PrefillFlow::SendPlan(Request& request, const std::vector<PlannedChunk>& chunks, TimeUs now) {
-  parked_.Remove(request);
+  LeaveParked(request);
   request.epoch = parts_.numbers->NextEpoch();
   parts_.requests->Enter(request, State::kAssigning);
   request.unsure = false;
@@ -179,6 +179,7 @@ void PrefillFlow::NoteChunksEnded(Request& request, TimeUs now) {
     if (request.chunks[k].ended_us >= 0) continue;
     if (!request.HasEnded(k)) return;
     parts_.pools->EndChunk(&request, k, now);
+    if (parked_.HasLine(request.spec->model)) parked_.NoteRoom(request.spec->model);
     const bool last = k + 1 == request.chunks.size();
     if (request.rolling_running && last) {
       rolling_.EndChunk(&request, parts_.pools->Known(request.spec->model), now);

@@ -220,7 +220,9 @@ bool DecodeFlow::TryPlace(Request& request) {
   const int32_t priority = request.spec->priority;
   const size_t tenants = placement_.TenantsReady(request.spec->model, priority);
   request.waited_with_tenants = std::max(request.waited_with_tenants, tenants);
-  placement_.Serve(request.spec->model, PlaceOf(request), PromptTokens(*request.spec));
+  const bool charged = std::exchange(request.decode_charged, true);
+  placement_.Serve(request.spec->model, PlaceOf(request),
+                   charged ? 0 : PromptTokens(*request.spec));
   parts_.requests->Enter(request, State::kReserving);
   PlaceAt(request, choice.instance, /*with_plan=*/false);
   Answer(request, absl::OkStatus());

@@ -127,6 +127,36 @@ TEST_F(DecodeFlowTest, APlainRequestYieldsToAnOlderSpPlanAtItsInstance) {
   EXPECT_TRUE(Of<AnswerPlaceDecode>().empty());
 }
 
+TEST_F(DecodeFlowTest, ATenantIsChargedOnceForARequestThatAnInstanceRefusesAsFull) {
+  Join(Role::kPrefill, 1);
+  std::vector<Request*> requests;
+  for (const uint64_t serial : {1, 2, 3, 4}) {
+    requests.push_back(&Submit(serial, 4, serial <= 2 ? "a" : "b"));
+    Accept(*requests.back());
+  }
+  const InstanceId decode = Join(Role::kDecode, 2);
+  const auto may_hold = [&](int64_t max_requests, int64_t free_blocks) {
+    registry_.Find(decode)->identity.max_requests = max_requests;
+    registry_.Find(decode)->load.free_blocks = free_blocks;
+    registry_.Recount(*registry_.Find(decode));
+    decode_.NoteChange("m");
+    decode_.PlaceWaiting();
+  };
+  may_hold(1, 0);
+  for (Request* request : requests) Ask(*request, request->spec->id.serial);
+  may_hold(1, 10);
+  EXPECT_EQ(requests[0]->state, State::kReserving);
+  Ask(*requests[0], 5, decode, absl::ResourceExhaustedError("no blocks"));
+  EXPECT_EQ(requests[0]->state, State::kWaiting);
+  may_hold(1, 10);
+  EXPECT_EQ(requests[2]->state, State::kReserving) << "the other tenant was given less";
+  may_hold(2, 10);
+  EXPECT_EQ(requests[0]->state, State::kReserving);
+  may_hold(3, 10);
+  EXPECT_EQ(requests[1]->state, State::kReserving) << "both were given one";
+  EXPECT_EQ(requests[3]->state, State::kWaiting);
+}
+
 TEST_F(DecodeFlowTest, ALeadThatIsAnsweredAtOnceHasNotWaited) {
   Join(Role::kPrefill, 1);
   Request& request = Submit(1);

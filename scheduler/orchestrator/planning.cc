@@ -25,7 +25,9 @@ void PrefillFlow::Plan(Request& request, TimeUs now) {
   const std::string& model = request.spec->model;
   if (parts_.registry->Counts(model, Role::kPrefill).serving == 0) return FailUnplannable(request);
   // Those that are parked already come first.
-  if (request.state != State::kParked && parked_.HasLine(model)) return Park(request);
+  if (request.state != State::kParked && (parked_.HasLine(model) || PlansLater(model, now))) {
+    return Park(request);
+  }
   PrefillPools::Pool* pool = parts_.pools->Of(model, *parts_.requests);
   PlanChoice choice = chooser_.Choose(request, *parts_.pools, pool, now);
   using Kind = PlanChoice::Kind;
@@ -39,7 +41,7 @@ void PrefillFlow::Plan(Request& request, TimeUs now) {
       return SendPlan(request, choice.chunks, now);
     case Kind::kRoll:
       AddPlan(request, std::move(choice.explanation), now);
-      parked_.Remove(request);
+      LeaveParked(request);
       parts_.requests->Enter(request, State::kQueued);
       rolled_.insert(model);
       return rolling_.Add(&request, pool, now);
@@ -61,9 +63,9 @@ void PrefillFlow::FailUnplannable(Request& request) {
 }
 
 // An admitted request without a prefill instance waits until its deadline. It is planned when an
-// instance reports, has room again or registers: in the order of submission, except that a request
-// needing a particular instance (with much memory) does not block those of another kind
-// (parked_requests.h).
+// instance reports, has room again or registers: by tenant and then in the order of submission,
+// except that a request needing a particular instance (with much memory) does not block those of
+// another kind (parked_requests.h).
 void PrefillFlow::Park(Request& request) {
   request.tried_prefill.clear();  // all were tried, or take nothing now
   if (request.state == State::kParked) return;
@@ -71,12 +73,30 @@ void PrefillFlow::Park(Request& request) {
   parked_.Add(request);
 }
 
+void PrefillFlow::LeaveParked(Request& request) {
+  const int64_t tokens = request.plan_charged ? 0 : PromptTokens(*request.spec);
+  if (parked_.Serve(request, tokens)) request.plan_charged = true;
+}
+
+bool PrefillFlow::PlansLater(const std::string& model, TimeUs now) {
+  if (!parts_.pools->plans() || parts_.requests->TenantsOf(model).known() < 2) return false;
+  PrefillPools::Pool* const pool = parts_.pools->Of(model, *parts_.requests);
+  if (pool == nullptr) return false;
+  if (const RollingPlanner* rolling = pool->planner.rolling(); rolling != nullptr) {
+    return rolling->waiting() >= static_cast<int64_t>(pool->instances.size());
+  }
+  const PoolQueue queue = parts_.pools->QueueOf(model, pool, /*tried=*/{}, now);
+  const auto least = std::min_element(queue.soonest.begin(), queue.soonest.end());
+  const double ahead_s = static_cast<double>(plans_ahead_us_) / kSecondUs;
+  return least != queue.soonest.end() && least->first > ahead_s;
+}
+
 void PrefillFlow::PlanParked(TimeUs now) {
   for (const std::string& model : parked_.TakeRoomy()) {
     ParkedRequests::Round round;
     while (const auto next = parked_.Next(model, &round)) {
       const PoolCounts& prefill = parts_.registry->Counts(model, Role::kPrefill);
-      if (prefill.serving > 0 && prefill.taking == 0) break;
+      if (prefill.serving > 0 && (prefill.taking == 0 || PlansLater(model, now))) break;
       SKEIN_LOOKED(1);
       Plan(parts_.requests->At(next->id), now);  // parks it again, fails it, or sends its plan
       const Request* const tried = parts_.requests->Find(next->id);
@@ -111,6 +131,7 @@ void PrefillFlow::DecideRolling(const std::string& model, TimeUs now) {
   }
   for (const auto& start : rolling_.Decide(model, pool, now)) {
     StartChunk(parts_.requests->At(start.id), *pool, start.chunk, now);
+    if (parked_.HasLine(model)) parked_.NoteRoom(model);  // one waits less at the planner
   }
 }
 

@@ -4,6 +4,12 @@
 // instance can take now. Owns the parked requests, the work list of the rolling planner, and the
 // pairs of instances that did not reach each other in a ring step. Part of OrchestratorCore.
 //
+// Tenants. Instances run the pieces of plans in the order in which the plans were made, and a
+// planner does not look at tenants. So where several tenants send and there is a latency profile,
+// plans are made late: while each instance has more than a third of a lease of work, or the
+// rolling planner as many requests that wait as there are instances, requests are parked, and the
+// next one to be planned is chosen fairly (parked_requests.h).
+//
 // Invariants (CheckInvariants, by the core's numbers): 7, a plan is whole; 8, the rolling planner
 // knows the requests that have chunks to come; 10, the parked requests.
 #pragma once
@@ -50,8 +56,10 @@ class PrefillFlow {
     std::vector<OrchestratorEffect>* effects = nullptr;
   };
   // `default_tokens_per_second`: of an instance that has not measured yet.
-  PrefillFlow(double default_tokens_per_second, const Parts& parts)
-      : parts_(parts), chooser_(parts.registry, &ring_pairs_, default_tokens_per_second) {}
+  PrefillFlow(double default_tokens_per_second, TimeUs lease_us, const Parts& parts)
+      : plans_ahead_us_(lease_us / 3),
+        parts_(parts),
+        chooser_(parts.registry, &ring_pairs_, default_tokens_per_second) {}
 
   // ---- decisions: planning.cc ----
 
@@ -95,6 +103,8 @@ class PrefillFlow {
   void AddPlan(Request& request, PlanExplanation explanation, TimeUs now);
   void FailUnplannable(Request& request);
   void Park(Request& request);
+  void LeaveParked(Request& request);  // it has a plan
+  bool PlansLater(const std::string& model, TimeUs now);
   void DecideRolling(const std::string& model, TimeUs now);
   void StartChunk(Request& request, const PrefillPools::Pool& pool, const ChunkPlan& start,
                   TimeUs now);
@@ -105,6 +115,8 @@ class PrefillFlow {
   void NoteEntered(Request& request, const Member& member);
   absl::Status CheckPlan(const Request& request) const;
 
+  // Of two reports: the next one comes before an instance has run out of work.
+  const TimeUs plans_ahead_us_;
   Parts parts_;
   UnreachablePairs ring_pairs_;
   PlanChooser chooser_;

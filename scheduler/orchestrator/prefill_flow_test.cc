@@ -121,9 +121,11 @@ TEST_F(PrefillFlowTest, APlanThatItsMemberTookIsAssignedAndEndsThere) {
   EXPECT_EQ(request.explanation.prefilled_us, 70) << "the first time counts";
 }
 
-std::shared_ptr<const PlanningConfig> PlanningBy(const char* policy) {
+// `token_s`: of a prompt on one instance.
+std::shared_ptr<const PlanningConfig> PlanningBy(const char* policy, double token_s = 1e-3) {
   return std::make_shared<PlanningConfig>(PlanningConfig{
-      .latency = LatencyModel::Make({{1, {0, 1e-3, 0, 0}}, {2, {1e-3, 0.55e-3, 0, 0}}}).value(),
+      .latency =
+          LatencyModel::Make({{1, {0, token_s, 0, 0}}, {2, {1e-3, 0.55 * token_s, 0, 0}}}).value(),
       .policy = *Policy::Parse(policy),
       .tables = {ImprovementRateTable::Constant(0), RollingTable::Constant({})},
       .node_size = 4});
@@ -131,7 +133,8 @@ std::shared_ptr<const PlanningConfig> PlanningBy(const char* policy) {
 
 class SpPrefillFlowTest : public PrefillFlowTest {
  protected:
-  explicit SpPrefillFlowTest(const char* policy = "fixed2") : PrefillFlowTest(PlanningBy(policy)) {
+  explicit SpPrefillFlowTest(const char* policy = "fixed2", double token_s = 1e-3)
+      : PrefillFlowTest(PlanningBy(policy, token_s)) {
     Join(Role::kPrefill, 1);
     Join(Role::kPrefill, 2);
   }
@@ -209,6 +212,66 @@ TEST_F(RollingPrefillFlowTest, ARequestIsQueuedUntilThePlannerStartsItsFirstChun
   EXPECT_TRUE(request.rolling_running);
   EXPECT_FALSE(Of<CallAssign>().empty());
   EXPECT_TRUE(prefill_.CheckInvariants().ok()) << prefill_.CheckInvariants();
+}
+
+TEST_F(RollingPrefillFlowTest, OfSeveralTenantsOnlyFewWaitAtThePlanner) {
+  Request& first = Submit(1, 16, "quiet");
+  Request& second = Submit(2, 16, "burst");
+  EXPECT_EQ(second.state, State::kQueued);
+  Request& third = Submit(3, 16, "burst");
+  Submit(4, 16, "burst");
+  EXPECT_EQ(third.state, State::kParked) << "as many wait as there are instances";
+  prefill_.PlanParked(now_);
+  EXPECT_EQ(third.state, State::kParked);
+  prefill_.DecideRolling(now_);
+  EXPECT_EQ(first.state, State::kAssigning);
+  prefill_.PlanParked(now_);
+  EXPECT_EQ(third.state, State::kQueued) << "less do, as the planner has started some";
+  EXPECT_TRUE(prefill_.CheckInvariants().ok()) << prefill_.CheckInvariants();
+}
+
+TEST_F(RollingPrefillFlowTest, OfOneTenantAllWaitAtThePlanner) {
+  for (uint64_t serial = 1; serial <= 9; ++serial) {
+    EXPECT_EQ(Submit(serial, 16, "only").state, State::kQueued);
+  }
+}
+
+// Plans on two instances that take more than two seconds each.
+class LongPlansTest : public SpPrefillFlowTest {
+ protected:
+  LongPlansTest() : SpPrefillFlowTest("fixed2", /*token_s=*/0.1) {}
+  void Compute(Request& request) {
+    effects_.clear();
+    for (Member& member : request.members) {
+      member.chunks_done = 1;
+      prefill_.MemberDone(request, member, now_);
+    }
+    prefill_.PlanParked(now_);
+  }
+};
+
+TEST_F(LongPlansTest, ABurstIsPlannedLateSoThatAnotherTenantIsNext) {
+  Request& quiet = Submit(1, 40, "quiet");
+  EXPECT_EQ(quiet.state, State::kAssigning);
+  std::vector<Request*> burst;
+  for (uint64_t serial = 2; serial <= 5; ++serial) burst.push_back(&Submit(serial, 40, "burst"));
+  for (const Request* one : burst) EXPECT_EQ(one->state, State::kParked);
+  Compute(quiet);
+  EXPECT_EQ(burst[0]->state, State::kAssigning) << "it waits alone, and gets everything";
+  EXPECT_EQ(burst[1]->state, State::kParked);
+  Request& next = Submit(6, 40, "quiet");
+  EXPECT_EQ(next.state, State::kParked);
+  Compute(*burst[0]);
+  EXPECT_EQ(next.state, State::kAssigning) << "its tenant was given less";
+  Compute(next);
+  EXPECT_EQ(burst[1]->state, State::kAssigning);
+  EXPECT_EQ(burst[2]->state, State::kParked);
+}
+
+TEST_F(LongPlansTest, OfOneTenantAllArePlannedAtOnce) {
+  for (uint64_t serial = 1; serial <= 5; ++serial) {
+    EXPECT_EQ(Submit(serial, 40, "only").state, State::kAssigning);
+  }
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "tests/sim/silent_worlds.h"
 #include "tests/sim/single_faults.h"
 #include "tests/sim/small_pools.h"
+#include "tests/sim/tenant_worlds.h"
 #include "tests/sim/variations.h"
 
 namespace skein::sim {
@@ -81,6 +82,7 @@ constexpr Kind kKinds[] = {{"alone", MakeScenario},
                            {"dense", MakeDenseScenario},
                            {"gray", MakeGrayScenario},
                            {"unread", MakeUnreadScenario},
+                           {"tenants", MakeTenantsScenario},
                            {"formations", MakeFormationScenario},
                            {"formations_no_excuse", FormationsChanged<LeaveNoExcuse>},
                            {"formations_small_pools", MakeFormationsInSmallPools},

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace skein::scheduler::orchestrator {
 namespace {
@@ -11,17 +14,37 @@ namespace {
 class ParkedRequestsTest : public ::testing::Test {
  protected:
   Request& Park(uint64_t serial, const std::string& model = "m", int64_t prompt_tokens = 10,
-                bool one_instance = false, int32_t priority = 0) {
+                bool one_instance = false, int32_t priority = 0, const std::string& tenant = "",
+                int64_t weight = 1) {
     auto spec = std::make_shared<RequestHead>();
     spec->id = {7, serial};
     spec->model = model;
     spec->prompt_tokens = prompt_tokens;
     spec->want_prompt_logprobs = one_instance;
     spec->priority = priority;
+    spec->tenant = tenant;
+    spec->tenant_weight = weight;
     Request& request = requests_.Add(std::move(spec), 0, 100);
     requests_.Enter(request, State::kParked);
     parked_.Add(request);
     return request;
+  }
+  Request& ParkOf(const std::string& tenant, uint64_t serial, int64_t weight = 1,
+                  int64_t prompt_tokens = 10) {
+    return Park(serial, "m", prompt_tokens, false, 0, tenant, weight);
+  }
+  // The serials of the next ones, which are planned.
+  std::vector<uint64_t> Planned(int count) {
+    std::vector<uint64_t> serials;
+    ParkedRequests::Round round;
+    for (int i = 0; i < count; ++i) {
+      const auto next = parked_.Next("m", &round);
+      serials.push_back(next->id.serial);
+      Request& request = *requests_.Find(next->id);
+      EXPECT_TRUE(parked_.Serve(request, PromptTokens(*request.spec)));
+      requests_.Enter(request, State::kAssigning);
+    }
+    return serials;
   }
   // The serials of those that one round tries, in order. `fail`: each is parked still.
   std::vector<uint64_t> Tried(const std::string& model, bool fail = false) {
@@ -89,6 +112,27 @@ TEST_F(ParkedRequestsTest, BehindSomeThatNeverFitEachIsTriedInTurn) {
   EXPECT_EQ(round(), (std::vector<uint64_t>{1, 2, 3, 4, 9, 10, 11, 12}));
   EXPECT_EQ(round(), (std::vector<uint64_t>{1, 2, 3, 4, 13, 14}));
   EXPECT_EQ(round(), (std::vector<uint64_t>{1, 2, 3, 4, 5, 6, 7, 8})) << "from the start again";
+}
+
+TEST_F(ParkedRequestsTest, TenantsTakeTurnsByTokensAndWeight) {
+  for (uint64_t serial = 1; serial <= 20; ++serial) ParkOf("burst", serial);
+  for (uint64_t serial = 21; serial <= 24; ++serial) ParkOf("heavy", serial, /*weight=*/2);
+  EXPECT_EQ(Planned(6), (std::vector<uint64_t>{1, 21, 22, 2, 23, 24}));
+  ParkOf("quiet", 30, 1, /*prompt_tokens=*/1000);
+  EXPECT_EQ(Planned(3), (std::vector<uint64_t>{30, 3, 4})) << "whatever its kind is";
+}
+
+// The tries that go on in the order of submission reach those of each tenant.
+TEST_F(ParkedRequestsTest, BehindSomeOfATenantThatNeverFitTheOthersAreTried) {
+  for (uint64_t serial = 1; serial <= 20; ++serial) ParkOf("a", serial);
+  ParkOf("b", 21);
+  std::set<uint64_t> tried;
+  for (int round = 0; round < 6; ++round) {
+    const std::vector<uint64_t> serials = Tried("m", /*fail=*/true);
+    EXPECT_LE(serials.size(), 8u);
+    tried.insert(serials.begin(), serials.end());
+  }
+  EXPECT_EQ(tried.size(), 21u);
 }
 
 TEST_F(ParkedRequestsTest, TellsOnceWhereThereMayBeRoomAndWhatWasAdded) {

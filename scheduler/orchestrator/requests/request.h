@@ -95,6 +95,11 @@ struct Request {
 
   int replans = 0;
 
+  // Its tenant has been charged for its turn: among those that waited to be planned, and for decode
+  // room. A request that has to wait there again is not charged again.
+  bool plan_charged = false;
+  bool decode_charged = false;
+
   uint64_t waiting_number = 0;  // in the waiting list, by first asking; 0 = never asked
   TimeUs waiting_since_us = 0;
   size_t waited_with_tenants = 0;  // that it shared the waiting list with, itself included

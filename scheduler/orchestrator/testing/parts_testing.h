@@ -83,12 +83,13 @@ class PartsTest : public ::testing::Test, public RequestEnds {
     return registry_.FindConnected({incarnation})->id;
   }
   // A request of so many tokens and 4 to come that is planned.
-  Request& Submit(uint64_t serial, int64_t prompt_tokens = 4) {
+  Request& Submit(uint64_t serial, int64_t prompt_tokens = 4, const std::string& tenant = "") {
     auto spec = std::make_shared<RequestHead>();
     spec->id = {7, serial};
     spec->model = "m";
     spec->prompt_tokens = prompt_tokens;
     spec->max_tokens = 4;
+    spec->tenant = tenant;
     Request& request = requests_.Add(std::move(spec), now_, now_ + 600 * kSecondUs);
     effects_.clear();
     prefill_.Plan(request, now_);
@@ -160,6 +161,7 @@ class PartsTest : public ::testing::Test, public RequestEnds {
                           .sender = &sender_,
                           .effects = &effects_}};
   PrefillFlow prefill_{1000,
+                       kLeaseUs,
                        {.requests = &requests_,
                         .registry = &registry_,
                         .numbers = &numbers_,

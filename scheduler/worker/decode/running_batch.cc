@@ -13,7 +13,7 @@ namespace skein::scheduler {
 
 void RunningBatch::Add(const DecodeSequence& sequence, int64_t computed) {
   SKEIN_CHECK(sequence.phase == Phase::kRunning);
-  order_.Add(sequence.id(), sequence.spec->priority, sequence.arrived_us);
+  order_.Add(sequence.id(), OwnerOf(*sequence.spec), sequence.arrived_us);
   AddToBatch(sequence, sequence.KnownTokens(), computed);
 }
 
@@ -37,7 +37,7 @@ void RunningBatch::NoteToken(const DecodeSequence& sequence) {
 
 void RunningBatch::AddPreempted(const DecodeSequence& sequence) {
   SKEIN_CHECK(sequence.phase == Phase::kPreempted);
-  order_.Add(sequence.id(), sequence.spec->priority, sequence.arrived_us);
+  order_.Add(sequence.id(), OwnerOf(*sequence.spec), sequence.arrived_us);
   order_.Preempt(sequence.id());
 }
 
@@ -127,9 +127,10 @@ bool RunningBatch::GrowTables() {
 
 bool RunningBatch::TakeBlock(const DecodeSequence& sequence) {
   const RequestId id = sequence.id();
+  const auto blocks_of = [this](RequestId held) { return BlocksOf(held); };
   while (!parts_.kv_in->Extend(id, TokensAhead(sequence)).ok()) {
     if (InFlight()) return false;
-    const std::optional<RequestId> victim = order_.VictimFor(id);
+    const std::optional<RequestId> victim = order_.VictimFor(id, blocks_of);
     if (!victim.has_value()) return false;
     Preempt(parts_.sequences->at(*victim));
   }
@@ -153,9 +154,10 @@ std::vector<BlockMove> RunningBatch::LeaveGoing() {
   KvIn::Going going = parts_.kv_in->LookAtGoing();
   for (const RequestId id : going.stuck) Preempt(parts_.sequences->at(id));
   while (going.movable > parts_.kv_in->blocks().free) {
-    const std::optional<RequestId> last = order_.LastRunning();
-    SKEIN_CHECK_MSG(last.has_value(), "whole KV is of sequences that run");
-    Preempt(parts_.sequences->at(*last));
+    const std::optional<RequestId> victim =
+        order_.VictimOfAll([this](RequestId held) { return BlocksOf(held); });
+    SKEIN_CHECK_MSG(victim.has_value(), "whole KV is of sequences that run");
+    Preempt(parts_.sequences->at(*victim));
     going = parts_.kv_in->LookAtGoing();
   }
   return parts_.kv_in->MoveGoing();

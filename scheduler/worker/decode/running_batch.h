@@ -53,7 +53,8 @@ class RunningBatch {
   // It gives its blocks up, and waits for room to resume. REQUIRES: it runs, in no step in flight.
   void Preempt(DecodeSequence& sequence);
   // Moves all out of the blocks that go (KvIn::MoveGoing), and preempts those that cannot be moved,
-  // and the last in order while there are too few own blocks. REQUIRES: no step is in flight.
+  // and others while there are too few own blocks (BlockOrder::VictimOfAll). REQUIRES: no step is
+  // in flight.
   std::vector<BlockMove> LeaveGoing();
   // It waits for room to resume. REQUIRES: its phase is kPreempted, it is not here.
   void AddPreempted(const DecodeSequence& sequence);
@@ -94,6 +95,9 @@ class RunningBatch {
   void AddToBatch(const DecodeSequence& sequence, int64_t known, int64_t computed);
   int64_t TokensAhead(const DecodeSequence& sequence) const;
   int64_t Headroom() const;
+  int64_t BlocksOf(RequestId id) const {  // that it holds
+    return parts_.kv_in->Has(id) ? static_cast<int64_t>(parts_.kv_in->TableOf(id)->size()) : 0;
+  }
   absl::Status HasRoom(int64_t blocks, int64_t left_to_group) const;
   bool TakeBlock(const DecodeSequence& sequence);
   void ResumePreempted();

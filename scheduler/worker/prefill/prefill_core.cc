@@ -196,6 +196,7 @@ void PrefillCore::Impl::TakeResult(Request& request, const StepSequence& ran,
     request.ring_broken = plan != nullptr && cut;
     return ends_.End(request, result.status);
   }
+  if (plan != nullptr) requests_.ChargePiece(request, ran.count);
   if (request.phase == Phase::kYielding) return transfers_.Yield(request);
   absl::StrAppend(&request.result.prompt_logprobs, result.prompt_logprobs);
   if (ran.sample) {

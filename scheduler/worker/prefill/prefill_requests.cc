@@ -93,7 +93,8 @@ PrefillRequest* PrefillRequests::Admit(std::vector<RequestId>* gave_back, TimeUs
   }
   PrefillRequest& request = requests_.at(*next);
   Enter(request, request.IsPlain() ? Phase::kComputing : Phase::kHolding, request.transfer);
-  queue_.Serve(PlaceOf(request), PromptTokens(*request.spec));
+  const bool charged = std::exchange(request.charged, true);
+  queue_.Serve(PlaceOf(request), charged ? 0 : PromptTokens(*request.spec));
   if (!request.IsPlaced()) queue_.AddUnplaced(PlaceOf(request));
   if (request.OpensTransfer()) {
     queue_.EnterFront(request.id(), request.spec->tenant, PromptTokens(*request.spec));

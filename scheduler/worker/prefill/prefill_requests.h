@@ -82,6 +82,7 @@ struct PrefillRequest {
   TimeUs deadline_us = kNever;    // of the request
   TimeUs join_until_us = kNever;  // ends if it has no blocks by then
   int64_t blocks_wanted = 0;      // while queued
+  bool charged = false;           // its tenant, for its turn: not again if it gives blocks back
 
   // PrefillRequests sets these once the request is added; null blocks while queued.
   Phase phase = Phase::kQueued;
@@ -172,6 +173,10 @@ class PrefillRequests {
   // the front.
   void SetPhase(PrefillRequest& request, Phase phase);
   void LeaveFront(RequestId id) { queue_.LeaveFront(id); }
+  // So many tokens of its SP plan were computed here.
+  void ChargePiece(const PrefillRequest& request, int64_t tokens) {
+    queue_.ChargePiece(PlaceOf(request), tokens);
+  }
   // An SP plan of a smaller sequence waits for blocks.
   bool SpPlanWaitsBefore(PlanSequence sequence) const { return queue_.SpPlanWaitsBefore(sequence); }
 

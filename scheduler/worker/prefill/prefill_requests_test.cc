@@ -56,6 +56,30 @@ TEST_F(PrefillRequestsTest, Invariant3BlocksAreGivenInPlanOrderAndNoneOvertakes)
   EXPECT_EQ(Admitted(), (Serials{3, 1}));
 }
 
+TEST_F(PrefillRequestsTest, ATenantIsChargedOnceForARequestThatGivesItsBlocksBack) {
+  for (const uint64_t serial : {1, 2}) Add(serial, serial, 8, Kind::kPlain, "a");
+  for (const uint64_t serial : {3, 4}) Add(serial, serial, 8, Kind::kPlain, "b");
+  EXPECT_EQ(Admitted(), Serials{1});
+  requests_.BackToQueue(requests_.at(Id(1)));
+  EXPECT_EQ(Admitted(), Serials{3}) << "the other tenant was given less";
+  requests_.Erase(Id(3));
+  EXPECT_EQ(Admitted(), Serials{1});
+  requests_.Erase(Id(1));
+  EXPECT_EQ(Admitted(), Serials{2}) << "both were given one";
+}
+
+TEST_F(PrefillRequestsTest, WhatIsComputedOfAnSpPlanIsChargedWhenItIs) {
+  Add(1, 1, 10);
+  EXPECT_EQ(Admitted(), Serials{1});
+  PrefillRequest& member = Add(2, 2, 0, Kind::kMember, "a");
+  Add(3, 3, 10, Kind::kPlain, "a");
+  Add(4, 4, 10, Kind::kPlain, "b");
+  EXPECT_EQ(Admitted(), Serials{2});
+  requests_.ChargePiece(member, 5);
+  requests_.Erase(Id(1));
+  EXPECT_EQ(Admitted(), Serials{4});
+}
+
 TEST_F(PrefillRequestsTest, CountsFollowEachChange) {
   Add(1, 10, 4);
   Add(2, 20, 4, Kind::kLead);

@@ -80,7 +80,9 @@ void PrefillSteps::Count(const StepLoop::Ended& ended, const std::vector<StepRes
   if (!ended.status.ok()) return;
   int64_t tokens = 0;
   for (size_t i = 0; i < ended.ran.size(); ++i) {
-    if (results[i].status.ok()) tokens += ended.ran[i].count;
+    if (!results[i].status.ok()) continue;
+    tokens += ended.ran[i].count;
+    if (piece_.has_value()) batch_.Charge(OwnerOf(*ended.ran[i].spec), ended.ran[i].count);
   }
   prompt_tokens_ += tokens;
   if (!piece_.has_value()) loop_.AddTokens(tokens, ended.took_us);  // a piece waits for its members

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <string>
+
 #include "scheduler/worker/testing/core_testing.h"
 
 namespace skein::scheduler {
@@ -18,8 +21,8 @@ RequestId Id(uint64_t serial) { return {7, serial}; }
 class PrefillStepsTest : public ::testing::Test {
  protected:
   // A prompt of 8 tokens that computes, and has a decode place.
-  void AddPlain(uint64_t serial, uint64_t sequence) {
-    PrefillRequest& request = Add(serial, sequence, Kind::kPlain);
+  void AddPlain(uint64_t serial, uint64_t sequence, const std::string& tenant = "") {
+    PrefillRequest& request = Add(serial, sequence, Kind::kPlain, /*computes=*/true, tenant);
     steps_.Add(request);
     Place(request);
   }
@@ -28,18 +31,25 @@ class PrefillStepsTest : public ::testing::Test {
     steps_.Rank(request);
   }
   // A prompt of 8 tokens, in one piece of two members.
-  void AddPlan(uint64_t serial, uint64_t sequence, bool computes = true, TimeUs estimated_us = 0) {
+  void AddPlan(uint64_t serial, uint64_t sequence, bool computes = true, TimeUs estimated_us = 0,
+               const std::string& tenant = "") {
     ASSERT_TRUE(plans_
-                    .Add({.spec = testing::Spec(serial, 8),
+                    .Add({.spec = SpecOf(serial, tenant),
                           .epoch = {5},
                           .sequence = {sequence},
                           .members = {{{1}, {7}, "w1", "c1"}, {{kSelf}, {kSelf + 6}, "w3", "c3"}},
                           .chunks = {{8, {0, 1}, estimated_us}}})
                     .ok());
-    Add(serial, sequence, Kind::kMember, computes);
+    Add(serial, sequence, Kind::kMember, computes, tenant);
   }
-  PrefillRequest& Add(uint64_t serial, uint64_t sequence, Kind kind, bool computes = true) {
-    PrefillRequest& request = requests_.Add({.spec = testing::Spec(serial, 8),
+  static SpecPtr SpecOf(uint64_t serial, const std::string& tenant) {
+    const std::shared_ptr<RequestSpec> spec = testing::Spec(serial, 8);
+    spec->tenant = tenant;
+    return spec;
+  }
+  PrefillRequest& Add(uint64_t serial, uint64_t sequence, Kind kind, bool computes = true,
+                      const std::string& tenant = "") {
+    PrefillRequest& request = requests_.Add({.spec = SpecOf(serial, tenant),
                                              .epoch = {5},
                                              .sequence = {sequence},
                                              .kind = kind,
@@ -92,6 +102,17 @@ TEST_F(PrefillStepsTest, PlainPromptsOfASmallerSequenceGoBeforeAPiece) {
   EXPECT_EQ(Next(), std::nullopt);
   EXPECT_EQ(steps_.loop().steps(), 3u);
   EXPECT_EQ(steps_.prompt_tokens(), 8u + 4u + 8u) << "of the piece this instance's share";
+}
+
+TEST_F(PrefillStepsTest, APieceIsChargedToItsTenant) {
+  AddPlan(1, 20, /*computes=*/true, /*estimated_us=*/0, "a");
+  AddPlain(2, 30, "a");
+  AddPlain(3, 40, "b");
+  for (const uint64_t serial : {1, 3, 2}) {
+    EXPECT_EQ(Next(), serial);
+    End();
+    if (serial != 1) steps_.Remove(Id(serial));
+  }
 }
 
 TEST_F(PrefillStepsTest, WhileAPieceCannotRunPlainPromptsDo) {
