@@ -87,6 +87,28 @@ class TracedRouterTest : public RouterTest {
     return {{"model", "m"}, {"prompt", "p"}, {"stream", stream}, {"max_tokens", 64}};
   }
 
+  // A line of a batch; the status of its answer.
+  int RunLine(const std::string& id) {
+    class Answered : public http::Responder {
+     public:
+      void Send(http::Response response) override { status.set_value(response.status); }
+      void StartStream(http::Response) override {}
+      bool Write(std::string) override { return true; }
+      void Finish() override {}
+      void Abort() override {}
+      void Watch(std::function<void(http::Gone)>, std::function<void()>) override {}
+      std::promise<int> status;
+    };
+    http::Request line;
+    line.method = "POST";
+    line.path = "/v1/completions";
+    line.body = Completion().dump();
+    line.id = id;
+    const auto responder = std::make_shared<Answered>();
+    api_->RunLine(line, responder, 60'000'000);
+    return responder->status.get_future().get();
+  }
+
   std::optional<Tracer> tracer_;
   RequestTracing tracing_;
 };
@@ -270,29 +292,21 @@ TEST_F(TracedRouterTest, AClientThatLeavesEndsTheSpans) {
 }
 
 TEST_F(TracedRouterTest, ALineOfABatchIsTracedAsAnyRequest) {
-  class Answered : public http::Responder {
-   public:
-    void Send(http::Response response) override { status.set_value(response.status); }
-    void StartStream(http::Response) override {}
-    bool Write(std::string) override { return true; }
-    void Finish() override {}
-    void Abort() override {}
-    void Watch(std::function<void(http::Gone)>, std::function<void()>) override {}
-    std::promise<int> status;
-  };
   StartTraced({.ratio = 1}, [](const v1::RequestSpec&) { return Says("a"); });
-  http::Request line;
-  line.method = "POST";
-  line.path = "/v1/completions";
-  line.body = Completion().dump();
-  line.id = "line-1";
-  const auto responder = std::make_shared<Answered>();
-  api_->RunLine(line, responder, 60'000'000);
-  EXPECT_EQ(responder->status.get_future().get(), 200);
+  EXPECT_EQ(RunLine("line-1"), 200);
   const std::vector<Span> spans = Spans();
   const Span server = Only(spans, "text_completion m");
   EXPECT_EQ(Of(server, "skein.request_id"), "line-1");
   EXPECT_EQ(Phases(spans, server).size(), 5u);
+}
+
+// It may wait for hours by design.
+TEST_F(TracedRouterTest, ALineOfABatchIsNeverSlow) {
+  StartTraced({.ratio = 0, .slow_us = 1}, [](const v1::RequestSpec&) { return Says("a"); });
+  EXPECT_EQ(RunLine("line-1"), 200);
+  EXPECT_TRUE(Spans().empty());
+  EXPECT_EQ(tracer_->counts().held, 0u);
+  EXPECT_EQ(cluster_->traceparent(), "");
 }
 
 }  // namespace

@@ -28,13 +28,14 @@ const char* NameOf(RequestPhase phase) {
 }  // namespace
 
 std::shared_ptr<RequestSpans> RequestSpans::Begin(const RequestTracing* tracing,
-                                                  const http::Request& request,
-                                                  int64_t arrived_us) {
+                                                  const http::Request& request, int64_t arrived_us,
+                                                  bool may_be_slow) {
   if (tracing == nullptr) return nullptr;
   const std::optional<SpanContext> parent = ParseTraceparent(request.Get("traceparent"));
   Span server;
   server.context = tracing->tracer->Begin(parent);
-  if (!tracing->tracer->Wants(server.context)) return nullptr;
+  const bool wanted = may_be_slow ? tracing->tracer->Wants(server.context) : server.context.sampled;
+  if (!wanted) return nullptr;
   if (parent.has_value()) {
     server.parent = parent->span;
     server.trace_state = UsableTracestate(request.Get("tracestate"));

@@ -39,8 +39,11 @@ struct RequestTracing {
 class RequestSpans {
  public:
   // Null if no span of this request would be exported or held. `arrived_us`: MonotonicUs().
+  // `may_be_slow`: it is exported if it turns out slow. Not for lines of batches, which may wait
+  // for hours by design: their spans would take the room of those that are held for others.
   static std::shared_ptr<RequestSpans> Begin(const RequestTracing* tracing,
-                                             const http::Request& request, int64_t arrived_us);
+                                             const http::Request& request, int64_t arrived_us,
+                                             bool may_be_slow = true);
 
   // Of the server span; its trace's id is in the request's log line.
   const SpanContext& context() const { return context_; }
