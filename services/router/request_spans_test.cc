@@ -73,8 +73,7 @@ class TracedRouterTest : public RouterTest {
     std::vector<std::string> names;
     int64_t at = server.start_unix_ns;
     for (const Span& span : spans) {
-      if (span.kind != SpanKind::kInternal || span.context.trace != server.context.trace) continue;
-      EXPECT_EQ(span.parent, server.context.span);
+      if (span.kind != SpanKind::kInternal || span.parent != server.context.span) continue;
       EXPECT_EQ(span.start_unix_ns, at) << span.name;
       at = span.end_unix_ns;
       names.push_back(span.name);
@@ -141,6 +140,13 @@ TEST_F(TracedRouterTest, ARequestIsOneTreeWhoseTimesAddUp) {
     EXPECT_EQ(attempt.kind, SpanKind::kClient);
     EXPECT_EQ(attempt.parent, server.context.span);
     EXPECT_FALSE(attempt.failed);
+    const Span submit = Only(spans, "submit"), last = Only(spans, "last token");
+    EXPECT_EQ(submit.parent, attempt.context.span);
+    EXPECT_EQ(submit.start_unix_ns, attempt.start_unix_ns);
+    EXPECT_LE(submit.end_unix_ns, last.end_unix_ns);
+    EXPECT_EQ(last.parent, attempt.context.span);
+    EXPECT_GE(last.start_unix_ns, submit.end_unix_ns) << "the plan came before";
+    EXPECT_EQ(last.end_unix_ns, attempt.end_unix_ns);
     // What orchestrator and workers hang their spans on.
     EXPECT_EQ(cluster_->traceparent(), FormatTraceparent(attempt.context));
     EXPECT_EQ(cluster_->specs().back().traceparent(), FormatTraceparent(attempt.context));
