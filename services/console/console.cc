@@ -105,7 +105,7 @@ Console::Console(ConsoleOptions options, Channels* channels, http::RequestFn ser
       cells_(CallsOf(options_.cells, channels)),
       questions_(kTasksMax),
       orders_(kTasksMax),
-      feed_(&cells_, &pages_, SelfOf(options_)) {
+      feed_(&cells_, &pages_, SelfOf(options_), options_.idle_period) {
   AddFiles();
   AddRoutes();
   const auto never = [] { return INT64_MAX; };

@@ -1,5 +1,5 @@
 // The console: a page at the router's admin port that shows the cluster as it is, and what happens
-// in it (docs/console.md). Nothing is asked of anybody while no page is open.
+// in it (docs/console.md).
 //
 //   GET  /console/                      the page; /console leads there
 //   GET  /console/FILE                  its scripts and styles
@@ -10,6 +10,7 @@
 //   POST /console/v1/...                a prompt, as at the router's API
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -30,6 +31,8 @@ struct ConsoleOptions {
   std::string token_file;           // of operators; "": the console is read-only
   bool needs_api_key = false;       // prompts do
   std::string router;               // its id, as in the view's routers; may be empty
+  // Between two looks at what has happened, while no page is open.
+  std::chrono::milliseconds idle_period{5'000};
 };
 
 class Console {

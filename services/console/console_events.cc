@@ -14,7 +14,7 @@ using Events = std::vector<ConsoleEvent>;
 std::string Text(const Json& object, const char* name) { return object.value(name, ""); }
 
 std::string Named(const Json& instance) {
-  return absl::StrCat(Text(instance, "role"), " instance ", instance.value("id", uint64_t{0}));
+  return absl::StrCat(Text(instance, "role"), " instance ", Text(instance, "id"));
 }
 
 // " (why)", or nothing.
@@ -23,7 +23,7 @@ std::string Because(const std::string& why) { return why.empty() ? "" : " (" + w
 std::string Joined(const Json& list) {
   std::string text;
   for (const Json& one : list) {
-    absl::StrAppend(&text, text.empty() ? "" : ", ", one.get<uint64_t>());
+    absl::StrAppend(&text, text.empty() ? "" : ", ", one.get<std::string>());
   }
   return text;
 }
@@ -55,29 +55,34 @@ std::string LevelOf(const std::string& state) {
   return state == "draining" || state == "drained" || state == "starting" ? "info" : "warning";
 }
 
+// Of the orchestrator that leads the cell of `one`; 0: it was not heard yet.
+uint64_t GenerationOf(const Json& view, const Json& one) {
+  const std::string cell = absl::StrCat(one.value("cell", uint64_t{0}));
+  const Json cells = view.value("cells", Json::object());
+  return cells.value(cell, Json::object()).value("generation", uint64_t{0});
+}
+
 // Whether another orchestrator leads the cell of `was`. Whom it does not name has not gone: it has
 // not heard of all yet.
 bool HasNewLeader(const Json& before, const Json& after, const Json& was) {
-  const std::string cell = absl::StrCat(was.value("cell", uint64_t{0}));
-  const auto generation = [&cell](const Json& view) {
-    const Json cells = view.value("cells", Json::object());
-    return cells.value(cell, Json::object()).value("generation", uint64_t{0});
-  };
-  return generation(before) != generation(after);
+  return GenerationOf(before, was) != GenerationOf(after, was);
 }
+
+// Whether the orchestrator of `now` was heard before. Else `now` need not be new.
+bool WasHeard(const Json& before, const Json& now) { return GenerationOf(before, now) != 0; }
 
 void AddInstances(const Json& before, const Json& after, Events* events) {
   Compare(
       before, after, "instances",
       [&](const std::string& key, const Json& now) {
+        if (!WasHeard(before, now)) return;
         events->push_back(
             {"joined", "good", absl::StrCat(Named(now), " joined from ", Text(now, "node")), key});
       },
       [&](const std::string& key, const Json& was) {
         if (HasNewLeader(before, after, was)) return;
         const Json gone = after.value("gone", Json::object());
-        const std::string who =
-            absl::StrCat(was.value("cell", 0), ":instance ", was.value("id", uint64_t{0}));
+        const std::string who = absl::StrCat(was.value("cell", 0), ":instance ", Text(was, "id"));
         const Json how = gone.value(who, Json::object());
         const bool left = how.value("left", false);
         const std::string why = Text(how, "why");
@@ -102,6 +107,7 @@ void AddRouters(const Json& before, const Json& after, Events* events) {
   Compare(
       before, after, "routers",
       [&](const std::string& key, const Json& now) {
+        if (!WasHeard(before, now)) return;
         events->push_back(
             {"joined", "good", absl::StrCat("router ", Text(now, "endpoint"), " joined"), key});
       },

@@ -63,6 +63,33 @@ class ConsoleEventsTest : public ::testing::Test {
   Json before_;
 };
 
+// As numbers of a page they would be one.
+TEST_F(ConsoleEventsTest, IdsKeepAllTheirDigits) {
+  constexpr uint64_t kOne = 9007199254740992, kOther = 9007199254740993;
+  AddInstance(kOne);
+  AddInstance(kOther);
+  EXPECT_EQ(Happened(), (Texts{"decode instance 9007199254740992 joined from n",
+                               "decode instance 9007199254740993 joined from n"}));
+  auto* group = cell_.groups.mutable_groups(0);
+  for (const uint64_t id : {kOne, kOther}) group->add_members(id);
+  AddFormation({kOne, kOther}, "independent", "stands");
+  before_ = View();
+  group->mutable_formations(1)->set_name("bound(2)");
+  EXPECT_EQ(Happened(), Texts{"instances 9007199254740992, 9007199254740993 are bound(2)"});
+  EXPECT_EQ(before_["groups"]["0:m@n"]["formations"][1]["members"],
+            Json::array({"9007199254740992", "9007199254740993"}));
+  EXPECT_EQ(before_["instances"]["0:9007199254740993"]["id"], "9007199254740993");
+}
+
+// An orchestrator that answers for the first time names what may have been there long before.
+TEST_F(ConsoleEventsTest, WhoIsThereWhenACellIsFirstHeardHasNotJustJoined) {
+  const CellReport heard = cell_;
+  cell_ = {.name = "a:1", .reached = absl::UnavailableError("nobody listens")};
+  before_ = View();
+  cell_ = heard;
+  EXPECT_EQ(Happened(), Texts{"the orchestrator of a:1 answers"});
+}
+
 TEST_F(ConsoleEventsTest, NothingHappened) { EXPECT_EQ(Happened(), Texts{}); }
 
 TEST_F(ConsoleEventsTest, AKill) {

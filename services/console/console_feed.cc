@@ -15,8 +15,12 @@ using Clock = std::chrono::steady_clock;
 }  // namespace
 
 ConsoleFeed::ConsoleFeed(std::vector<std::unique_ptr<LeaderCalls>>* cells, ConsolePages* pages,
-                         nlohmann::json self)
-    : calls_(cells), pages_(pages), self_(std::move(self)), cells_(cells->size()) {
+                         nlohmann::json self, std::chrono::milliseconds idle_period)
+    : calls_(cells),
+      pages_(pages),
+      self_(std::move(self)),
+      idle_period_(idle_period),
+      cells_(cells->size()) {
   for (size_t i = 0; i < cells_.size(); ++i) cells_[i].report.name = (*cells)[i]->cell();
   thread_ = std::thread([this] { Run(); });
 }
@@ -53,37 +57,38 @@ void ConsoleFeed::Run() {
     lock.unlock();
     const bool watched = pages_->Count() > 0;
     const Clock::time_point begun = Clock::now();
-    if (watched) Look();
-    watched_ = watched;
+    Look(watched);
     const auto took = Clock::now() - begun;
     lock.lock();
     if (watched) {
       wake_.wait_for(lock, std::clamp<Clock::duration>(3 * took, kPeriod, kRestMax),
                      [this] { return stopping_; });
     } else {
-      wake_.wait(lock, [this] { return stopping_ || awake_; });
+      wake_.wait_for(lock, std::max<Clock::duration>(kIdleRests * took, idle_period_),
+                     [this] { return stopping_ || awake_; });
     }
   }
 }
 
-void ConsoleFeed::Look() {
+void ConsoleFeed::Look(bool watched) {
   ++looks_;
   std::vector<CellReport> reports;
   reports.reserve(cells_.size());
   for (size_t i = 0; i < cells_.size(); ++i) {
-    Ask((*calls_)[i].get(), i == 0, &cells_[i]);
+    Ask((*calls_)[i].get(), /*jobs=*/i == 0, /*plans=*/watched, &cells_[i]);
     reports.push_back(cells_[i].report);
   }
   const int64_t now_ms = NowMs();
   nlohmann::json view = ViewOf(reports, now_ms);
-  if (watched_) events_.Add(EventsBetween(view_, view), now_ms);
+  if (looks_ > 1) events_.Add(EventsBetween(view_, view), now_ms);
   view_ = view;
+  if (!watched) return;
   view["events"] = events_.View();
   view["self"] = self_;
   pages_->Publish(std::move(view), now_ms);
 }
 
-void ConsoleFeed::Ask(LeaderCalls* calls, bool jobs, Cell* cell) {
+void ConsoleFeed::Ask(LeaderCalls* calls, bool jobs, bool plans, Cell* cell) {
   using Stub = v1::Orchestrator::Stub;
   v1::StatusResponse status;
   cell->report.reached =
@@ -99,7 +104,7 @@ void ConsoleFeed::Ask(LeaderCalls* calls, bool jobs, Cell* cell) {
   v1::ListRequestsResponse requests;
   if (calls->Call(&Stub::ListRequests, ask, &requests, kTimeout).ok()) {
     cell->report.requests = std::move(requests);
-    AskPlans(calls, cell);
+    if (plans) AskPlans(calls, cell);
   }
   v1::ListJobsResponse listed;
   if (!jobs) return;

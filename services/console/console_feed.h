@@ -1,6 +1,8 @@
 // ConsoleFeed: asks the orchestrators how their cells stand, and gives what it heard to the open
-// pages. It asks only while a page is open. Between two looks it rests three times as long as the
-// look took, but at least kPeriod and at most kRestMax.
+// pages. Between two looks it rests three times as long as the look took, but at least kPeriod and
+// at most kRestMax. While no page is open it looks only for what has happened, so that a page that
+// is opened after a fault shows it: without plans, and with rests of `idle_period`, or twenty
+// times as long as the look took.
 #pragma once
 
 #include <chrono>
@@ -30,10 +32,12 @@ class ConsoleFeed {
   // Plans that are asked for at a look, of each cell: those that were asked for longest ago.
   static constexpr size_t kPlansAtOnce = 16;
 
+  static constexpr int kIdleRests = 20;
+
   // `cells` and `pages` outlive it. `self`: members of the view that do not change. Of the first
   // cell come the jobs.
   ConsoleFeed(std::vector<std::unique_ptr<LeaderCalls>>* cells, ConsolePages* pages,
-              nlohmann::json self);
+              nlohmann::json self, std::chrono::milliseconds idle_period);
   ~ConsoleFeed();  // Stop
 
   static int64_t NowMs();  // since 1970
@@ -51,17 +55,17 @@ class ConsoleFeed {
   };
 
   void Run();
-  void Look();
-  void Ask(LeaderCalls* calls, bool jobs, Cell* cell);
+  void Look(bool watched);
+  void Ask(LeaderCalls* calls, bool jobs, bool plans, Cell* cell);
   void AskPlans(LeaderCalls* calls, Cell* cell);
 
   std::vector<std::unique_ptr<LeaderCalls>>* const calls_;
   ConsolePages* const pages_;
   const nlohmann::json self_;
+  const std::chrono::milliseconds idle_period_;
   // On the feed's thread:
   std::vector<Cell> cells_;
   uint64_t looks_ = 0;
-  bool watched_ = false;  // a page was open at the look before, so what differs has just happened
   nlohmann::json view_ = nlohmann::json::object();
   ConsoleEvents events_;
 

@@ -33,15 +33,25 @@ absl::StatusOr<uint64_t> Number(const Json& body, const char* name, uint64_t abs
   return it->get<uint64_t>();
 }
 
+// An id as text, as the console's view has it, or as a number. False: it is neither.
+bool ReadId(const Json& value, uint64_t* id) {
+  if (value.is_string()) return absl::SimpleAtoi(value.get<std::string>(), id);
+  if (!value.is_number_unsigned()) return false;
+  *id = value.get<uint64_t>();
+  return true;
+}
+
 absl::StatusOr<v1::DrainRequest> DrainOf(const Json& body, bool undo) {
   if (absl::Status names = CheckNames(body, {"order", "cell", "instance", "router", "force"});
       !names.ok()) {
     return names;
   }
   v1::DrainRequest request;
-  const absl::StatusOr<uint64_t> instance = Number(body, "instance", 0);
-  if (!instance.ok()) return instance.status();
-  request.set_instance(*instance);
+  if (const auto instance = body.find("instance"); instance != body.end()) {
+    uint64_t id = 0;
+    if (!ReadId(*instance, &id)) return Bad("'instance': must be its id");
+    request.set_instance(id);
+  }
   if (const auto router = body.find("router"); router != body.end()) {
     uint64_t id = 0;  // a text, because a number of a page has too few digits
     if (!router->is_string() || !absl::SimpleAtoi(router->get<std::string>(), &id)) {
@@ -70,8 +80,9 @@ absl::StatusOr<Formation> FormationOf(const Json& body, Formation::Act act) {
   if (const auto list = body.find("instances"); list != body.end()) {
     if (!list->is_array() || list->size() > 1024) return Bad("'instances': must be a list of ids");
     for (const Json& one : *list) {
-      if (!one.is_number_unsigned()) return Bad("'instances': must be a list of ids");
-      request.add_instances(one.get<uint64_t>());
+      uint64_t id = 0;
+      if (!ReadId(one, &id)) return Bad("'instances': must be a list of ids");
+      request.add_instances(id);
     }
   }
   if (const auto group = body.find("group"); group != body.end()) {

@@ -14,6 +14,9 @@ TEST(ConsoleOrders, Drain) {
   const auto& call = std::get<v1::DrainRequest>(order->call);
   EXPECT_EQ(call.instance(), 3U);
   EXPECT_FALSE(call.undo());
+  const auto large = ParseConsoleOrder(R"({"order":"drain","instance":"9007199254740993"})");
+  ASSERT_TRUE(large.ok()) << large.status();
+  EXPECT_EQ(std::get<v1::DrainRequest>(large->call).instance(), 9007199254740993U);
   const auto undo = ParseConsoleOrder(R"({"order":"serve","router":"18446744073709551615"})");
   ASSERT_TRUE(undo.ok()) << undo.status();
   EXPECT_EQ(std::get<v1::DrainRequest>(undo->call).router(), ~uint64_t{0});
@@ -21,11 +24,13 @@ TEST(ConsoleOrders, Drain) {
 }
 
 TEST(ConsoleOrders, Formations) {
-  const auto bind = ParseConsoleOrder(R"({"order":"bind","instances":[4,5]})");
+  const auto bind = ParseConsoleOrder(R"({"order":"bind","instances":[4,"9007199254740993"]})");
   ASSERT_TRUE(bind.ok()) << bind.status();
   const auto& call = std::get<v1::ChangeFormationRequest>(bind->call);
   EXPECT_EQ(call.act(), v1::ChangeFormationRequest::ACT_BIND);
-  EXPECT_EQ(call.instances_size(), 2);
+  ASSERT_EQ(call.instances_size(), 2);
+  EXPECT_EQ(call.instances(0), 4U);
+  EXPECT_EQ(call.instances(1), 9007199254740993U);
   const auto share = ParseConsoleOrder(R"({"order":"share","group":"m@n","size":2})");
   ASSERT_TRUE(share.ok()) << share.status();
   EXPECT_EQ(std::get<v1::ChangeFormationRequest>(share->call).group(), "m@n");
@@ -44,7 +49,9 @@ TEST(ConsoleOrders, WhatIsWrongIsNamed) {
                                     {R"({"order":"drain","instance":1,"force":1})", "'force'"},
                                     {R"({"order":"drain","instance":1,"group":"g"})", "'group'"},
                                     {R"({"order":"bind","cell":"0"})", "'cell'"},
-                                    {R"({"order":"bind","instances":["1"]})", "'instances'"},
+                                    {R"({"order":"drain","instance":"x"})", "'instance'"},
+                                    {R"({"order":"bind","instances":["1x"]})", "'instances'"},
+                                    {R"({"order":"bind","instances":[-1]})", "'instances'"},
                                     {R"({"order":"bind","instances":[]})", "'instances'"},
                                     {R"({"order":"bind","group":1})", "'group'"},
                                     {R"({"order":"bind","group":"g","size":1e9})", "'size'"}}) {

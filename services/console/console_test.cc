@@ -1,6 +1,8 @@
 // The console over HTTP, beside an orchestrator that answers as the test says.
 #include "services/console/console.h"
 
+#include <chrono>
+#include <condition_variable>
 #include <fstream>
 #include <list>
 #include <memory>
@@ -29,6 +31,7 @@ class FakeOrchestrator final : public v1::Orchestrator::Service {
                       v1::StatusResponse* response) override {
     std::lock_guard lock(mutex_);
     ++looks_;
+    looked_.notify_all();
     *response = status_;
     return grpc::Status::OK;
   }
@@ -55,6 +58,16 @@ class FakeOrchestrator final : public v1::Orchestrator::Service {
     std::lock_guard lock(mutex_);
     status_.set_submitted(submitted);
   }
+  void SetStatus(const v1::StatusResponse& status) {
+    std::lock_guard lock(mutex_);
+    status_ = status;
+  }
+  // Waits until the whole of one more look has been answered with what is set now.
+  bool AwaitLook() {
+    std::unique_lock lock(mutex_);
+    const int next = looks_ + 2;
+    return looked_.wait_for(lock, std::chrono::seconds(30), [&] { return looks_ >= next; });
+  }
   uint64_t drained() {
     std::lock_guard lock(mutex_);
     return drained_;
@@ -66,6 +79,7 @@ class FakeOrchestrator final : public v1::Orchestrator::Service {
 
  private:
   std::mutex mutex_;
+  std::condition_variable looked_;
   v1::StatusResponse status_;
   uint64_t drained_ = 0;
   int looks_ = 0;
@@ -82,13 +96,16 @@ class ConsoleTest : public ::testing::Test {
     Start(token_file_);
   }
 
-  void Start(const std::string& token_file) {
+  // Without a page it looks once, and then no more as long as a test may take.
+  void Start(const std::string& token_file,
+             std::chrono::milliseconds idle_period = std::chrono::hours(1)) {
     server_.reset();
     console_ = std::make_unique<Console>(
         ConsoleOptions{.cells = {"127.0.0.1:" + std::to_string(rpc_.port)},
                        .models = {"m"},
                        .hosts = {"test"},  // RawClient's
-                       .token_file = token_file},
+                       .token_file = token_file,
+                       .idle_period = idle_period},
         &channels_, [](http::Request request, std::shared_ptr<http::Responder> responder) {
           http::Response response;
           response.body = request.path + " " + request.body;
@@ -191,9 +208,38 @@ TEST_F(ConsoleTest, AStreamBringsTheStateAndThenWhatChanges) {
   EXPECT_EQ(Ask("GET", "/console/stream").status, 503);
 }
 
-TEST_F(ConsoleTest, NobodyIsAskedWhileNoPageIsOpen) {
+TEST_F(ConsoleTest, WhileNoPageIsOpenItRests) {
   EXPECT_EQ(Ask("GET", "/console/").status, 200);
-  EXPECT_EQ(orchestrator_.looks(), 0);
+  EXPECT_LE(orchestrator_.looks(), 1);
+}
+
+// Its id has more digits than a number of a page.
+TEST_F(ConsoleTest, APageShowsWhatHappenedBeforeItWasOpened) {
+  console_->Stop();
+  v1::StatusResponse status;
+  status.set_generation(8192);
+  v1::InstanceStatus* one = status.add_instances();
+  one->set_instance(9007199254740993);
+  one->mutable_registration()->set_role(v1::ROLE_DECODE);
+  orchestrator_.SetStatus(status);
+  Start("", std::chrono::milliseconds(1));
+  ASSERT_TRUE(orchestrator_.AwaitLook());
+  status.clear_instances();
+  v1::GoneStatus* gone = status.add_gone();
+  gone->set_instance(9007199254740993);
+  gone->set_why("its lease expired");
+  orchestrator_.SetStatus(status);
+  ASSERT_TRUE(orchestrator_.AwaitLook());
+  RawClient client(server_->port());
+  ASSERT_TRUE(client.Send(MakeRequest("GET", "/console/stream")));
+  ASSERT_EQ(client.ReadHead().status, 200);
+  std::string held;
+  const auto [kind, state] = Next(&client, &held);
+  ASSERT_EQ(kind, "state");
+  ASSERT_EQ(state["events"].size(), 1U) << state["events"];
+  EXPECT_EQ(state["events"]["1"]["text"],
+            "decode instance 9007199254740993 was lost (its lease expired)");
+  EXPECT_EQ(state["gone"]["0:instance 9007199254740993"]["instance"], "9007199254740993");
 }
 
 TEST_F(ConsoleTest, OtherSitesAreRefused) {

@@ -34,6 +34,17 @@ Json ListOf(const Repeated& values) {
   return list;
 }
 
+// Ids of instances, routers and epochs have the generation of their orchestrator in their upper
+// bits, or are random: numbers of a page, of 53 bits, would lose their last digits.
+std::string IdText(uint64_t id) { return absl::StrCat(id); }
+
+template <typename Repeated>
+Json IdsOf(const Repeated& ids) {
+  Json list = Json::array();
+  for (const uint64_t id : ids) list.push_back(IdText(id));
+  return list;
+}
+
 // Members that are empty say nothing, so they are left out.
 void Tell(const char* name, const std::string& text, Json* object) {
   if (!text.empty()) (*object)[name] = text;
@@ -43,7 +54,7 @@ Json InstanceView(size_t cell, const v1::InstanceStatus& one, int64_t now_ms) {
   const v1::RegisterRequest& told = one.registration();
   const v1::BlockCounts& blocks = one.load().blocks();
   Json json = {{"cell", cell},
-               {"id", one.instance()},
+               {"id", IdText(one.instance())},
                {"role", RoleName(told.role())},
                {"model", told.model()},
                {"node", told.node().empty() ? told.host() : told.node()},
@@ -68,10 +79,10 @@ Json InstanceView(size_t cell, const v1::InstanceStatus& one, int64_t now_ms) {
 }
 
 Json FormationView(const v1::GroupStatus::Formation& one, int64_t now_ms) {
-  Json json = {{"members", ListOf(one.members())},
+  Json json = {{"members", IdsOf(one.members())},
                {"name", one.name()},
                {"stage", one.stage()},
-               {"epoch", one.epoch()},
+               {"epoch", IdText(one.epoch())},
                {"pinned", one.pinned()},
                {"since_at_ms", MomentMs(now_ms, Us(one.for_us()))}};
   Tell("why", one.why(), &json);
@@ -84,7 +95,7 @@ Json GroupView(size_t cell, const v1::GroupStatus& one, int64_t now_ms) {
                {"role", RoleName(one.role())},
                {"model", one.model()},
                {"node", one.node()},
-               {"members", ListOf(one.members())},
+               {"members", IdsOf(one.members())},
                {"formations", Json::array()},
                {"rejected", Json::array()},
                {"ready", one.ready()}};
@@ -100,7 +111,7 @@ Json GroupView(size_t cell, const v1::GroupStatus& one, int64_t now_ms) {
 
 Json ChunkView(const v1::PlanExplanation::Chunk& one) {
   Json json = {{"tokens", one.tokens()},
-               {"instances", ListOf(one.instances())},
+               {"instances", IdsOf(one.instances())},
                {"tp", one.tp() == 0 ? 1 : one.tp()},
                {"estimated_start_s", one.estimated_start_s()},
                {"estimated_end_s", one.estimated_end_s()}};
@@ -111,11 +122,14 @@ Json ChunkView(const v1::PlanExplanation::Chunk& one) {
 
 // What the drawings need of a plan.
 Json PlanView(const v1::PlanExplanation& plan) {
-  Json json = {{"epoch", plan.epoch()},   {"decided_s", plan.decided_s()},
-               {"how", plan.how()},       {"estimated_ttft_s", plan.ttft_s()},
-               {"chunks", Json::array()}, {"group", plan.formation_instances()}};
+  Json json = {{"epoch", IdText(plan.epoch())},
+               {"decided_s", plan.decided_s()},
+               {"how", plan.how()},
+               {"estimated_ttft_s", plan.ttft_s()},
+               {"chunks", Json::array()},
+               {"group", plan.formation_instances()}};
   for (const auto& chunk : plan.chunks()) json["chunks"].push_back(ChunkView(chunk));
-  if (plan.decode_instance() != 0) json["decode"] = plan.decode_instance();
+  if (plan.decode_instance() != 0) json["decode"] = IdText(plan.decode_instance());
   Tell("lost", plan.lost(), &json);
   return json;
 }
@@ -136,7 +150,7 @@ Json WholePlanView(const v1::PlanExplanation& plan) {
     json[name] = Json::array();
   }
   for (const auto& one : plan.queue()) {
-    json["queue"].push_back({{"instance", one.instance()}, {"queue_s", one.queue_s()}});
+    json["queue"].push_back({{"instance", IdText(one.instance())}, {"queue_s", one.queue_s()}});
   }
   for (const auto& one : plan.alternatives()) {
     json["alternatives"].push_back({{"sp", one.sp()},
@@ -145,7 +159,7 @@ Json WholePlanView(const v1::PlanExplanation& plan) {
                                     {"why", one.why()}});
   }
   for (const auto& one : plan.handoffs()) {
-    json["handoffs"].push_back({{"instance", one.prefill_instance()},
+    json["handoffs"].push_back({{"instance", IdText(one.prefill_instance())},
                                 {"path", one.path().path()},
                                 {"transport", one.path().transport()},
                                 {"retries", one.path().retries()},
@@ -218,7 +232,7 @@ void AddPeers(size_t cell, const v1::StatusResponse& status, int64_t now_ms, Jso
   for (const v1::RouterStatus& one : status.routers()) {
     (*view)["routers"][absl::StrCat(cell, ":", one.identity().router())] = {
         {"cell", cell},
-        {"id", absl::StrCat(one.identity().router())},  // more digits than a number of a page has
+        {"id", IdText(one.identity().router())},
         {"endpoint", one.identity().endpoint()},
         {"host", one.identity().host()},
         {"version", one.identity().version()},
@@ -233,7 +247,7 @@ void AddPeers(size_t cell, const v1::StatusResponse& status, int64_t now_ms, Jso
         one.instance() == 0 ? one.endpoint() : absl::StrCat("instance ", one.instance());
     (*view)["gone"][absl::StrCat(cell, ":", who)] = {
         {"cell", cell},
-        {"instance", one.instance()},
+        {"instance", one.instance() == 0 ? "" : IdText(one.instance())},
         {"role", one.instance() == 0 ? "router" : RoleName(one.role())},
         {"model", one.model()},
         {"endpoint", one.endpoint()},

@@ -1,30 +1,30 @@
-// What the router sends (console_view.cc), for the type check of the page's scripts.
+// What the router sends (console_view.cc), for the type check of the page's scripts. Ids are text: a number has 53 bits.
 export interface Instance {
-  cell: number; id: number; role: string; model: string; node: string; device: string; endpoint: string; version: string;
+  cell: number; id: string; role: string; model: string; node: string; device: string; endpoint: string; version: string;
   pid: number; state: string; joined_at_ms: number; blocks: number; held: number; cached: number; running: number;
   waiting: number; queued_tokens: number; tokens_per_s: number; queue_s?: number; freeness?: number; slowness?: number;
   pace?: string;
 }
 export interface Formation {
-  members: number[]; name: string; stage: string; epoch: number; pinned: boolean; since_at_ms: number; why?: string;
+  members: string[]; name: string; stage: string; epoch: string; pinned: boolean; since_at_ms: number; why?: string;
 }
 export interface Group {
-  cell: number; name: string; role: string; model: string; node: string; members: number[]; formations: Formation[];
+  cell: number; name: string; role: string; model: string; node: string; members: string[]; formations: Formation[];
   rejected: { formation: string; why: string }[]; ready: number; why?: string;
 }
 export interface Chunk {
-  tokens: number; instances: number[]; tp: number; estimated_start_s: number; estimated_end_s: number; start_s?: number;
+  tokens: number; instances: string[]; tp: number; estimated_start_s: number; estimated_end_s: number; start_s?: number;
   end_s?: number;
 }
 export interface Plan {
-  epoch: number; decided_s: number; how: string; estimated_ttft_s: number; chunks: Chunk[]; group: number; decode?: number;
+  epoch: string; decided_s: number; how: string; estimated_ttft_s: number; chunks: Chunk[]; group: number; decode?: string;
   lost?: string;
 }
 export interface WholePlan extends Plan {
   improvement_rate: number;
-  queue: { instance: number; queue_s: number }[];
+  queue: { instance: string; queue_s: number }[];
   alternatives: { sp: number; start_s: number; ttft_s: number; why: string }[];
-  handoffs: { instance: number; path: string; transport: string; retries: number; slower: string }[];
+  handoffs: { instance: string; path: string; transport: string; retries: number; slower: string }[];
   switches: {
     start_s: number; end_s?: number; from: number; to: number; cause: string; why: string; meaning: string; outcome: string;
     reason: string;
@@ -50,7 +50,7 @@ export interface Router {
   cell: number; id: string; endpoint: string; host: string; version: string; state: string; queued: number; running: number;
 }
 export interface Gone {
-  cell: number; instance: number; role: string; model: string; endpoint: string; gone_at_ms: number; why: string; left: boolean;
+  cell: number; instance: string; role: string; model: string; endpoint: string; gone_at_ms: number; why: string; left: boolean;
   replaced: boolean;
 }
 export interface Event { at_ms: number; kind: string; level: string; text: string; about: string; }

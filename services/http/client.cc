@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "services/http/answer_reader.h"
 #include "services/tls/contexts.h"
 #include "services/tls/tls_files.h"
 
@@ -27,7 +28,6 @@ namespace skein::services::http {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr size_t kAnswerBytesMax = 16 << 20;
 constexpr int64_t kCancelMs = 100;  // between two looks whether a call was cancelled
 
 class Socket {
@@ -169,22 +169,21 @@ class Wire {
     return absl::OkStatus();
   }
 
-  // Reads until the server closes.
-  absl::StatusOr<std::string> ReadAll() {
-    std::string all;
+  // Reads one answer, whether the server closes after it or not.
+  absl::StatusOr<Response> ReadAnswer(std::string_view method) {
+    AnswerReader reader(method);
+    auto state = AnswerReader::State::kMore;
     char piece[16384];
-    while (true) {
+    while (state == AnswerReader::State::kMore) {
       size_t got = 0;
       bool end = false;
       absl::Status status = tls_ != nullptr ? ReadTls(piece, sizeof piece, &got, &end)
                                             : Read(piece, sizeof piece, &got, &end);
       if (!status.ok()) return status;
-      if (end) return all;
-      all.append(piece, got);
-      if (all.size() > kAnswerBytesMax) {
-        return absl::UnavailableError(absl::StrCat(call_.where, ": the answer exceeds 16 MiB"));
-      }
+      state = end ? reader.TakeEnd() : reader.Take({piece, got});
     }
+    if (state == AnswerReader::State::kWhole) return reader.TakeResponse();
+    return absl::UnavailableError(absl::StrCat(call_.where, ": ", reader.problem()));
   }
 
  private:
@@ -223,39 +222,6 @@ class Wire {
   const NoPipeSignal no_pipe_signal_;
   std::unique_ptr<SSL, void (*)(SSL*)> tls_;  // null: plain text
 };
-
-// The head's lines after the first. False: not HTTP.
-bool ParseHead(std::string_view head, Response* response) {
-  const std::string_view first = head.substr(0, head.find("\r\n"));
-  if (first.substr(0, 7) != "HTTP/1." || first.size() < 12) return false;
-  const auto [end, error] = std::from_chars(&first[9], &first[9] + 3, response->status);
-  if (error != std::errc() || end != &first[9] + 3) return false;
-  head.remove_prefix(std::min(head.size(), first.size() + 2));
-  while (!head.empty()) {
-    const std::string_view line = head.substr(0, head.find("\r\n"));
-    head.remove_prefix(std::min(head.size(), line.size() + 2));
-    const size_t colon = std::min(line.find(':'), line.size());
-    size_t value = std::min(colon + 1, line.size());
-    while (value < line.size() && line[value] == ' ') ++value;
-    response->headers.push_back(
-        {std::string(line.substr(0, colon)), std::string(line.substr(value))});
-  }
-  return true;
-}
-
-absl::StatusOr<Response> Parse(const Call& call, std::string_view text) {
-  Response response;
-  const size_t end = text.find("\r\n\r\n");
-  if (end == std::string_view::npos || !ParseHead(text.substr(0, end), &response)) {
-    return absl::UnavailableError(call.where + ": the answer is not HTTP or is incomplete");
-  }
-  response.body = std::string(text.substr(end + 4));
-  const std::string length(FindHeader(response.headers, "Content-Length"));
-  if (!length.empty() && length != std::to_string(response.body.size())) {
-    return absl::UnavailableError(call.where + ": the answer is incomplete");
-  }
-  return response;
-}
 
 }  // namespace
 
@@ -298,9 +264,7 @@ absl::StatusOr<Response> Ask(const Address& address, const ClientRequest& reques
   }
   absl::StrAppend(&text, "\r\n", request.body);
   if (absl::Status sent = wire.Send(text); !sent.ok()) return sent;
-  const absl::StatusOr<std::string> answer = wire.ReadAll();
-  if (!answer.ok()) return answer.status();
-  return Parse(call, *answer);
+  return wire.ReadAnswer(request.method);
 }
 
 }  // namespace skein::services::http

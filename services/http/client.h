@@ -31,7 +31,8 @@ struct ClientRequest {
 };
 
 // UNAVAILABLE: nothing listens, or the answer is not HTTP. DEADLINE_EXCEEDED: no complete answer
-// within `timeout`. Both name the address. Answers may have up to 16 MiB. Where the process has
+// within `timeout`. Both name the address. Answers may have up to 16 MiB. A server that keeps the
+// connection open after its answer is not waited for. Where the process has
 // certificates it speaks TLS, and the server's must name a role or be for the host.
 absl::StatusOr<Response> Ask(const Address& address, const ClientRequest& request,
                              std::chrono::milliseconds timeout,

@@ -6,6 +6,7 @@
 
 #include "gtest/gtest.h"
 #include "services/http/server.h"
+#include "services/http/testing/raw_server.h"
 
 namespace skein::services::http {
 namespace {
@@ -45,6 +46,24 @@ TEST(Client, AsksAndReadsTheWholeAnswer) {
   const absl::Status refused = Ask(address, {}, milliseconds(20'000)).status();
   EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
   EXPECT_NE(refused.message().find("127.0.0.1:"), absl::string_view::npos);
+}
+
+TEST(Client, DoesNotWaitForAServerThatKeepsTheConnection) {
+  for (const char* bytes :
+       {"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"}) {
+    const testing::RawServer server(bytes);
+    const auto answer = Ask({"127.0.0.1", server.port()}, {}, milliseconds(20'000));
+    ASSERT_TRUE(answer.ok()) << answer.status();
+    EXPECT_EQ(answer->body, "abc");
+  }
+}
+
+TEST(Client, AnAnswerThatIsNotHttpIsNamed) {
+  const testing::RawServer server("SSH-2.0\r\n");
+  const absl::Status refused = Ask({"127.0.0.1", server.port()}, {}, milliseconds(20'000)).status();
+  EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
+  EXPECT_NE(refused.message().find(": the answer is not HTTP"), absl::string_view::npos) << refused;
 }
 
 TEST(Client, AddressesAreHostAndPort) {

@@ -73,8 +73,7 @@ class TracedRouterTest : public RouterTest {
     std::vector<std::string> names;
     int64_t at = server.start_unix_ns;
     for (const Span& span : spans) {
-      if (span.kind != SpanKind::kInternal || span.context.trace != server.context.trace) continue;
-      EXPECT_EQ(span.parent, server.context.span);
+      if (span.kind != SpanKind::kInternal || span.parent != server.context.span) continue;
       EXPECT_EQ(span.start_unix_ns, at) << span.name;
       at = span.end_unix_ns;
       names.push_back(span.name);
@@ -85,6 +84,28 @@ class TracedRouterTest : public RouterTest {
 
   static Json Completion(bool stream = false) {
     return {{"model", "m"}, {"prompt", "p"}, {"stream", stream}, {"max_tokens", 64}};
+  }
+
+  // A line of a batch; the status of its answer.
+  int RunLine(const std::string& id) {
+    class Answered : public http::Responder {
+     public:
+      void Send(http::Response response) override { status.set_value(response.status); }
+      void StartStream(http::Response) override {}
+      bool Write(std::string) override { return true; }
+      void Finish() override {}
+      void Abort() override {}
+      void Watch(std::function<void(http::Gone)>, std::function<void()>) override {}
+      std::promise<int> status;
+    };
+    http::Request line;
+    line.method = "POST";
+    line.path = "/v1/completions";
+    line.body = Completion().dump();
+    line.id = id;
+    const auto responder = std::make_shared<Answered>();
+    api_->RunLine(line, responder, 60'000'000);
+    return responder->status.get_future().get();
   }
 
   std::optional<Tracer> tracer_;
@@ -119,6 +140,13 @@ TEST_F(TracedRouterTest, ARequestIsOneTreeWhoseTimesAddUp) {
     EXPECT_EQ(attempt.kind, SpanKind::kClient);
     EXPECT_EQ(attempt.parent, server.context.span);
     EXPECT_FALSE(attempt.failed);
+    const Span submit = Only(spans, "submit"), last = Only(spans, "last token");
+    EXPECT_EQ(submit.parent, attempt.context.span);
+    EXPECT_EQ(submit.start_unix_ns, attempt.start_unix_ns);
+    EXPECT_LE(submit.end_unix_ns, last.end_unix_ns);
+    EXPECT_EQ(last.parent, attempt.context.span);
+    EXPECT_GE(last.start_unix_ns, submit.end_unix_ns) << "the plan came before";
+    EXPECT_EQ(last.end_unix_ns, attempt.end_unix_ns);
     // What orchestrator and workers hang their spans on.
     EXPECT_EQ(cluster_->traceparent(), FormatTraceparent(attempt.context));
     EXPECT_EQ(cluster_->specs().back().traceparent(), FormatTraceparent(attempt.context));
@@ -270,29 +298,21 @@ TEST_F(TracedRouterTest, AClientThatLeavesEndsTheSpans) {
 }
 
 TEST_F(TracedRouterTest, ALineOfABatchIsTracedAsAnyRequest) {
-  class Answered : public http::Responder {
-   public:
-    void Send(http::Response response) override { status.set_value(response.status); }
-    void StartStream(http::Response) override {}
-    bool Write(std::string) override { return true; }
-    void Finish() override {}
-    void Abort() override {}
-    void Watch(std::function<void(http::Gone)>, std::function<void()>) override {}
-    std::promise<int> status;
-  };
   StartTraced({.ratio = 1}, [](const v1::RequestSpec&) { return Says("a"); });
-  http::Request line;
-  line.method = "POST";
-  line.path = "/v1/completions";
-  line.body = Completion().dump();
-  line.id = "line-1";
-  const auto responder = std::make_shared<Answered>();
-  api_->RunLine(line, responder, 60'000'000);
-  EXPECT_EQ(responder->status.get_future().get(), 200);
+  EXPECT_EQ(RunLine("line-1"), 200);
   const std::vector<Span> spans = Spans();
   const Span server = Only(spans, "text_completion m");
   EXPECT_EQ(Of(server, "skein.request_id"), "line-1");
   EXPECT_EQ(Phases(spans, server).size(), 5u);
+}
+
+// It may wait for hours by design.
+TEST_F(TracedRouterTest, ALineOfABatchIsNeverSlow) {
+  StartTraced({.ratio = 0, .slow_us = 1}, [](const v1::RequestSpec&) { return Says("a"); });
+  EXPECT_EQ(RunLine("line-1"), 200);
+  EXPECT_TRUE(Spans().empty());
+  EXPECT_EQ(tracer_->counts().held, 0u);
+  EXPECT_EQ(cluster_->traceparent(), "");
 }
 
 }  // namespace

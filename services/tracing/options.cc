@@ -18,10 +18,11 @@ void TracingOptions::Register(FlagSet* flags) {
                 "traceparent is traced if its sampled flag is set.",
                 0, 1);
   flags
-      ->Int(&slow_ms, "trace-slow-ms",
-            "A request that takes at least this long is traced in any case. Spans of all requests "
-            "are then held until it is known; 0 does not do that.",
-            0, 86'400'000)
+      ->Int(
+          &slow_ms, "trace-slow-ms",
+          "A request that takes at least this long is traced in any case, but no line of a batch. "
+          "Spans of all requests are then held until it is known; 0 does not do that.",
+          0, 86'400'000)
       .Value("MILLISECONDS");
   flags->Check([this] {
     if (endpoint.empty() || IsLocal()) return absl::OkStatus();

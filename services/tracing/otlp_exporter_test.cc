@@ -12,6 +12,7 @@
 
 #include "gtest/gtest.h"
 #include "services/http/server.h"
+#include "services/http/testing/raw_server.h"
 #include "services/tls/security.h"
 #include "services/tls/testing/authority.h"
 #include "third_party/interfaces/opentelemetry/trace_service.pb.h"
@@ -142,6 +143,24 @@ TEST(OtlpExporter, SendsTheSameBatchAgainAfterAnswersThatPass) {
   }
   EXPECT_EQ(collector.names, std::vector<std::string>{"once"});
   EXPECT_EQ(collector.bodies.size(), 1u);
+}
+
+// A call that waited for the connection's end would be late, and the batch would be sent again.
+TEST(OtlpExporter, ABatchIsSentOnceToACollectorThatKeepsConnections) {
+  const http::testing::RawServer collector("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  Tracer tracer({});
+  RecordOne(&tracer, "once");
+  OtlpExporterOptions options = Options({{"127.0.0.1", collector.port()}, "/v1/traces"});
+  options.timeout = milliseconds(5'000);
+  OtlpExporter exporter(options, &tracer);
+  const auto end = std::chrono::steady_clock::now() + kLong;
+  while (exporter.counts().exported == 0 && exporter.counts().retries == 0 &&
+         std::chrono::steady_clock::now() < end) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(exporter.counts().exported, 1u);
+  EXPECT_EQ(exporter.counts().retries, 0u);
+  EXPECT_EQ(collector.answered(), 1);
 }
 
 TEST(OtlpExporter, WaitsAsLongAsTheCollectorAsks) {

@@ -1,19 +1,20 @@
 // A plan's chunks over time, by instance: what was estimated, and what came.
 import { count, seconds } from "./format.mjs";
 import { h, svg } from "./dom.mjs";
+import { byNumber } from "./layout.mjs";
 /** @typedef {import("../view").WholePlan} WholePlan */
-/** @typedef {{instance: number, chunk: number, tokens: number, kind: "estimated" | "actual" | "running", from: number, to: number}} Bar */
+/** @typedef {{instance: string, chunk: number, tokens: number, kind: "estimated" | "actual" | "running", from: number, to: number}} Bar */
 
 /**
  * The bars, in seconds from the plan's decision. Pure.
  * @param {WholePlan} plan
  * @param {number} nowS since the decision, for a chunk that runs
- * @returns {{bars: Bar[], instances: number[], end: number}}
+ * @returns {{bars: Bar[], instances: string[], end: number}}
  */
 export function barsOf(plan, nowS) {
   /** @type {Bar[]} */
   const bars = [];
-  /** @type {Set<number>} */
+  /** @type {Set<string>} */
   const instances = new Set();
   let end = 0;
   plan.chunks.forEach((chunk, i) => {
@@ -28,7 +29,7 @@ export function barsOf(plan, nowS) {
       end = Math.max(end, to);
     }
   });
-  return { bars, instances: [...instances].sort((a, b) => a - b), end };
+  return { bars, instances: [...instances].sort(byNumber), end };
 }
 
 const kRow = 30;

@@ -179,10 +179,10 @@ export class ClusterView {
 
 /**
  * An id has the orchestrator's generation in its upper bits, for which a box has no room.
- * @param {{role: string, id: number}} one
+ * @param {{role: string, id: string}} one
  */
 export function shortName(one) {
-  return `${one.role === "prefill" ? "P" : "D"}${one.id % 2 ** 40}`;
+  return `${one.role === "prefill" ? "P" : "D"}${BigInt.asUintN(40, BigInt(one.id))}`;
 }
 
 /** @param {Instance} one */

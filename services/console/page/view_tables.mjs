@@ -128,7 +128,7 @@ export function drawGone(view) {
   byId("gone-table").hidden = keys.length === 0;
   keyed(byId("gone"), keys, () => row(4), (element, key) => {
     const one = view.gone[key];
-    setCells(element, [one.instance === 0 ? `router ${one.endpoint}` : `${one.role} ${one.instance}`, clock(one.gone_at_ms),
+    setCells(element, [one.instance === "" ? `router ${one.endpoint}` : `${one.role} ${one.instance}`, clock(one.gone_at_ms),
       `${one.left ? "left" : "lost"}${one.replaced ? ", replaced" : ""}`, one.why]);
   });
 }

@@ -7,6 +7,7 @@ import { boxAt, layOut, neighbour, shapeOf } from "../page/layout.mjs";
 import { count, percent, seconds } from "../page/format.mjs";
 import { History } from "../page/charts.mjs";
 import { takeEvents } from "../page/prompt.mjs";
+import { shortName } from "../page/view_cluster.mjs";
 import { makeView, seeded, step } from "./synthetic.mjs";
 
 test("the examples of RFC 7396, appendix A, that are objects without null", () => {
@@ -129,11 +130,11 @@ test("arrow keys reach every instance", () => {
 });
 
 test("a plan's bars: estimated, actual, and running up to now", () => {
-  const chunk = (start, end, more) => ({ tokens: 10, instances: [2, 1], tp: 1, estimated_start_s: start, estimated_end_s: end, ...more });
+  const chunk = (start, end, more) => ({ tokens: 10, instances: ["10", "9"], tp: 1, estimated_start_s: start, estimated_end_s: end, ...more });
   const { bars, instances, end } = barsOf({ chunks: [chunk(0, 1, { start_s: 0.1, end_s: 1.2 }), chunk(1, 2, { start_s: 1.3 })] }, 3);
-  assert.deepEqual(instances, [1, 2]);
+  assert.deepEqual(instances, ["9", "10"]);
   assert.equal(end, 3);
-  assert.deepEqual(bars.filter((bar) => bar.instance === 1).map((bar) => [bar.kind, bar.from, bar.to]),
+  assert.deepEqual(bars.filter((bar) => bar.instance === "9").map((bar) => [bar.kind, bar.from, bar.to]),
     [["estimated", 0, 1], ["actual", 0.1, 1.2], ["estimated", 1, 2], ["running", 1.3, 3]]);
 });
 
@@ -167,6 +168,16 @@ test("the synthetic cluster's patches give its view", () => {
   state.take("state", { now_ms: 0, state: structuredClone(view) }, 0);
   for (let tick = 1; tick < 30; ++tick) state.take("patch", { now_ms: tick, patch: structuredClone(step(view, tick, random)) }, tick);
   assert.deepEqual(state.view, view);
+});
+
+test("ids keep all their digits", () => {
+  const [one, other] = ["9007199254740993", "9007199254740992"]; // the same as numbers of a page
+  assert.equal(shortName({ role: "decode", id: one }), "D1");
+  assert.equal(shortName({ role: "prefill", id: other }), "P0");
+  const plan = { chunks: [{ tokens: 10, instances: [one, other], tp: 1, estimated_start_s: 0, estimated_end_s: 1 }], decode: one };
+  assert.deepEqual(barsOf(plan, 1).instances, [other, one]);
+  const view = { requests: { "0:7/1": { cell: 0, ended: false, plan } } };
+  assert.deepEqual(handoffs(view).map((each) => [each.from, each.to]), [[`0:${one}`, `0:${one}`], [`0:${other}`, `0:${one}`]]);
 });
 
 test("numbers", () => {

@@ -28,22 +28,22 @@ export function makeView(count, nowMs, random = seeded(1)) {
     const node = `node-${Math.floor(i / 8)}`;
     const role = i % 8 < 4 ? "prefill" : "decode";
     view.instances[`0:${i + 1}`] = {
-      cell: 0, id: i + 1, role, model: "fledgling", node, device: `cuda:${i % 8}`, endpoint: `${node}:72${i % 8}0`, version: "0", pid: 100 + i, state: i % 50 === 49 ? "draining" : "serving",
+      cell: 0, id: `${i + 1}`, role, model: "fledgling", node, device: `cuda:${i % 8}`, endpoint: `${node}:72${i % 8}0`, version: "0", pid: 100 + i, state: i % 50 === 49 ? "draining" : "serving",
       joined_at_ms: nowMs - 50000, blocks: 4000, held: Math.floor(random() * 3000), cached: 500, running: Math.floor(random() * 40), waiting: Math.floor(random() * 4), queued_tokens: 0, tokens_per_s: 900,
     };
     if (i % 8 !== 7) continue;
-    const members = [i - 2, i - 1, i, i + 1];
+    const members = [i - 2, i - 1, i, i + 1].map(String);
     const bound = Math.floor(i / 8) % 2 === 0;
     view.groups[`0:fledgling@${node}`] = {
       cell: 0, name: `fledgling@${node}`, role: "decode", model: "fledgling", node, members, rejected: [], ready: 4,
-      formations: bound ? [{ members, name: "bound(4)", stage: "stands", epoch: 5, pinned: false, since_at_ms: nowMs - 4000, why: "context" }]
-        : [{ members, name: "independent", stage: "stands", epoch: 0, pinned: false, since_at_ms: nowMs - 4000 }],
+      formations: bound ? [{ members, name: "bound(4)", stage: "stands", epoch: "5", pinned: false, since_at_ms: nowMs - 4000, why: "context" }]
+        : [{ members, name: "independent", stage: "stands", epoch: "0", pinned: false, since_at_ms: nowMs - 4000 }],
     };
   }
   for (let i = 0; i < 100; ++i) addRequest(view, i, nowMs - i * 300, count, random);
   for (let i = 1; i <= 40; ++i) view.events[i] = { at_ms: nowMs - 1000 * (40 - i), kind: "state", level: ["info", "good", "warning", "bad"][i % 4], text: `event ${i} of what happened`, about: "" };
   view.jobs.batch_1 = { id: "batch_1", model: "fledgling", state: "in_progress", lines: 1000, completed: 400, failed: 3, running: 64, created_at_ms: nowMs - 90000, expires_at_ms: nowMs + 86400000, tokens_per_s: 5200, left_s: 240, late: false };
-  view.gone["0:instance 999"] = { cell: 0, instance: 999, role: "decode", model: "fledgling", endpoint: "node-9:7270", gone_at_ms: nowMs - 7000, why: "its address refuses connections", left: false, replaced: true };
+  view.gone["0:instance 999"] = { cell: 0, instance: "999", role: "decode", model: "fledgling", endpoint: "node-9:7270", gone_at_ms: nowMs - 7000, why: "its address refuses connections", left: false, replaced: true };
   return view;
 }
 
@@ -52,7 +52,7 @@ function addRequest(view, serial, submittedMs, count, random) {
   const moving = serial < 12;
   const request = {
     cell: 0, id: `7/${serial}`, name: `chatcmpl-${serial}`, model: "fledgling", prompt_tokens: 800 + serial, policy: "cdsp", state: moving ? "prefilling" : serial < 60 ? "decoding" : "finished", ended: serial >= 60, submitted_at_ms: submittedMs, degraded: serial % 17 === 5 ? { resumed: 1 } : {}, output_tokens: serial, plans: 1,
-    plan: { epoch: serial, decided_s: 0.001, how: "two chunks", estimated_ttft_s: 0.4, group: 0, decode: first + 4, chunks: [{ tokens: 400, instances: [first], tp: 1, estimated_start_s: 0, estimated_end_s: 0.2 }, { tokens: 400, instances: [first, first + 1], tp: 1, estimated_start_s: 0.2, estimated_end_s: 0.4 }] },
+    plan: { epoch: `${serial}`, decided_s: 0.001, how: "two chunks", estimated_ttft_s: 0.4, group: 0, decode: `${first + 4}`, chunks: [{ tokens: 400, instances: [`${first}`], tp: 1, estimated_start_s: 0, estimated_end_s: 0.2 }, { tokens: 400, instances: [`${first}`, `${first + 1}`], tp: 1, estimated_start_s: 0.2, estimated_end_s: 0.4 }] },
   };
   if (!moving) Object.assign(request, { placed_s: 0.01, prefilled_s: 0.3, first_token_s: 0.32 });
   if (request.ended) request.ended_s = 2.5;
@@ -85,8 +85,8 @@ export function explanation(view, name) {
   if (one === undefined) return undefined;
   const chunks = one.plan.chunks.map((chunk, i) => ({ ...chunk, start_s: chunk.estimated_start_s + 0.02, ...(i === 0 ? { end_s: chunk.estimated_end_s + 0.01 } : {}) }));
   return {
-    ...one, names: [one.name], plans: [{ ...one.plan, chunks, improvement_rate: 0.2, queue: [{ instance: 1, queue_s: 0.1 }], alternatives: [{ sp: 1, start_s: 0, ttft_s: 0.9, why: "slower" }],
-      handoffs: [{ instance: 1, path: "put", transport: "tcp", retries: 0, slower: "another host" }], switches: [{ start_s: -1, end_s: -0.5, from: 1, to: 4, cause: "context", why: "long", meaning: "in_group", outcome: "done", reason: "" }] }],
+    ...one, names: [one.name], plans: [{ ...one.plan, chunks, improvement_rate: 0.2, queue: [{ instance: "1", queue_s: 0.1 }], alternatives: [{ sp: 1, start_s: 0, ttft_s: 0.9, why: "slower" }],
+      handoffs: [{ instance: "1", path: "put", transport: "tcp", retries: 0, slower: "another host" }], switches: [{ start_s: -1, end_s: -0.5, from: 1, to: 4, cause: "context", why: "long", meaning: "in_group", outcome: "done", reason: "" }] }],
   };
 }
 

@@ -221,7 +221,8 @@ void RouterApi::RunLine(const http::Request& request, const ResponderPtr& to, in
 
 void RouterApi::Trace(const http::Request& request, ResponderPtr* responder,
                       Arrival* arrival) const {
-  arrival->spans = RequestSpans::Begin(options_.tracing, request, arrival->us);
+  arrival->spans = RequestSpans::Begin(options_.tracing, request, arrival->us,
+                                       /*may_be_slow=*/!arrival->offline);
   if (arrival->spans == nullptr) return;
   arrival->spans->Name(request.method, request.path);
   *responder = Traced(arrival->spans, std::move(*responder));

@@ -64,6 +64,9 @@ void RouterShell::TakeFromLink(scheduler::RouterEvent event) {
   if (welcomed != nullptr && welcomed->welcome.status.ok()) {
     tokens_.heard().SetLease(welcomed->cell, welcomed->welcome.lease_us);
   }
+  if (const auto* told = std::get_if<scheduler::PlanUpdateReceived>(&event)) {
+    if (RequestSpans* const spans = SpansOf(told->id)) spans->Answered(told->id, MonotonicUs());
+  }
   Handle(std::move(event));
 }
 
@@ -189,9 +192,10 @@ std::shared_ptr<RequestListener> RouterShell::Forget(RequestId id) {
 
 void RouterShell::On(const scheduler::DeliverToken& effect) {
   const auto it = requests_.find(effect.id);
-  if (it == requests_.end() || it->second.listener == nullptr) return;
+  if (it == requests_.end()) return;
+  if (it->second.spans != nullptr) it->second.spans->Received(it->second.attempt, message_us_);
   const std::shared_ptr<RequestListener> listener = it->second.listener;
-  listener->OnToken(effect);
+  if (listener != nullptr) listener->OnToken(effect);
 }
 
 void RouterShell::On(const scheduler::SendSubmit& effect) {
@@ -251,12 +255,14 @@ void RouterShell::On(const scheduler::OpenTokens& effect) {
   const bool known = it != requests_.end();  // not if an effect before cancelled it: it is detached
   if (known) it->second.attempt = effect.id;
   if (known && it->second.spans != nullptr) {
-    it->second.spans->Enter(RequestPhase::kFirstToken, MonotonicUs());
+    const int64_t now = MonotonicUs();
+    it->second.spans->Enter(RequestPhase::kFirstToken, now);
+    it->second.spans->Received(effect.id, now);
     it->second.spans->Event(effect.id, "attach",
                             {{"skein.decode_endpoint", effect.endpoint},
                              {"skein.epoch", static_cast<int64_t>(effect.epoch.value)},
                              {"skein.ahead", effect.ahead}},
-                            MonotonicUs());
+                            now);
   }
   tokens_.Attach(
       effect.id, effect.epoch, {effect.endpoint, {effect.cell, effect.decode}, effect.ahead},
@@ -304,7 +310,8 @@ void RouterShell::OnTokenBatch(scheduler::TokenStreamId stream, const v1::TokenB
     token_calls_.at(stream)->Close();
     return OnTokenStreamEnded(stream, MalformedAnswer("decode-worker", batch.status()));
   }
-  tokens_.Received(stream, MonotonicUs());
+  message_us_ = MonotonicUs();
+  tokens_.Received(stream, message_us_);
   for (scheduler::SequenceTokens& tokens : batch->sequences) {
     const auto part = tokens_.Receive(stream, tokens);
     if (part.attached) OnTokens(std::move(tokens), part.repeated);

@@ -150,6 +150,7 @@ class RouterShell : public CoreShell<RouterShell, scheduler::RouterCore, schedul
   // Below: only on the loop.
   scheduler::TokenStreamClient tokens_;
   std::map<scheduler::TokenStreamId, std::shared_ptr<TokenStream>> token_calls_;
+  int64_t message_us_ = 0;  // when the latest message with tokens came
   uint64_t published_version_ = 0;
   std::map<scheduler::RequestId, Request> requests_;  // by their clients' ids
   std::promise<void> left_;

@@ -28,13 +28,14 @@ const char* NameOf(RequestPhase phase) {
 }  // namespace
 
 std::shared_ptr<RequestSpans> RequestSpans::Begin(const RequestTracing* tracing,
-                                                  const http::Request& request,
-                                                  int64_t arrived_us) {
+                                                  const http::Request& request, int64_t arrived_us,
+                                                  bool may_be_slow) {
   if (tracing == nullptr) return nullptr;
   const std::optional<SpanContext> parent = ParseTraceparent(request.Get("traceparent"));
   Span server;
   server.context = tracing->tracer->Begin(parent);
-  if (!tracing->tracer->Wants(server.context)) return nullptr;
+  const bool wanted = may_be_slow ? tracing->tracer->Wants(server.context) : server.context.sampled;
+  if (!wanted) return nullptr;
   if (parent.has_value()) {
     server.parent = parent->span;
     server.trace_state = UsableTracestate(request.Get("tracestate"));
@@ -77,7 +78,8 @@ std::string RequestSpans::BeginAttempt(scheduler::RequestId attempt, size_t cell
   if (auto former = attempts_.extract(attempt); !former.empty()) {
     Close(std::move(former.mapped()), "it was submitted again", now_us);
   }
-  Span span;
+  Attempt begun{.begin_us = now_us};
+  Span& span = begun.span;
   span.context = tracing_->tracer->ChildOf(context_);
   span.parent = context_.span;
   span.name = "attempt";
@@ -87,7 +89,7 @@ std::string RequestSpans::BeginAttempt(scheduler::RequestId attempt, size_t cell
                      {"skein.attempt", static_cast<int64_t>(attempt.attempt())},
                      {"skein.cell", static_cast<int64_t>(cell)}};
   std::string traceparent = FormatTraceparent(span.context);
-  if (!ended_) attempts_.emplace(attempt, std::move(span));
+  if (!ended_) attempts_.emplace(attempt, std::move(begun));
   return traceparent;
 }
 
@@ -95,9 +97,23 @@ void RequestSpans::Event(scheduler::RequestId attempt, std::string name,
                          std::vector<SpanAttribute> attributes, int64_t now_us) {
   std::lock_guard lock(mu_);
   const auto it = attempts_.find(attempt);
-  if (it == attempts_.end() || it->second.events.size() >= kMostEvents) return;
-  it->second.events.push_back(
+  if (it == attempts_.end() || it->second.span.events.size() >= kMostEvents) return;
+  it->second.span.events.push_back(
       {tracing_->tracer->UnixNs(now_us), std::move(name), std::move(attributes)});
+}
+
+void RequestSpans::Answered(scheduler::RequestId attempt, int64_t now_us) {
+  std::lock_guard lock(mu_);
+  const auto it = attempts_.find(attempt);
+  if (it == attempts_.end() || std::exchange(it->second.answered, true)) return;
+  RecordPart(it->second.span.context, "submit", it->second.begin_us, now_us);
+}
+
+void RequestSpans::Received(scheduler::RequestId attempt, int64_t at_us) {
+  std::lock_guard lock(mu_);
+  const auto it = attempts_.find(attempt);
+  if (it == attempts_.end() || it->second.latest_us == at_us) return;
+  it->second.former_us = std::exchange(it->second.latest_us, at_us);
 }
 
 void RequestSpans::EndAttempt(scheduler::RequestId attempt, std::string_view failure,
@@ -108,23 +124,31 @@ void RequestSpans::EndAttempt(scheduler::RequestId attempt, std::string_view fai
   }
 }
 
-void RequestSpans::Close(Span attempt, std::string_view failure, int64_t now_us) {
-  attempt.end_unix_ns = tracing_->tracer->UnixNs(now_us);
-  attempt.failed = !failure.empty();
-  attempt.failure = failure;
-  tracing_->tracer->Record(std::move(attempt));
+void RequestSpans::Close(Attempt attempt, std::string_view failure, int64_t now_us) {
+  Span& span = attempt.span;
+  if (!attempt.answered) RecordPart(span.context, "submit", attempt.begin_us, now_us);
+  if (attempt.former_us > 0) RecordPart(span.context, "last token", attempt.former_us, now_us);
+  span.end_unix_ns = tracing_->tracer->UnixNs(now_us);
+  span.failed = !failure.empty();
+  span.failure = failure;
+  tracing_->tracer->Record(std::move(span));
+}
+
+void RequestSpans::RecordPart(const SpanContext& parent, std::string name, int64_t begin_us,
+                              int64_t end_us) {
+  Span span;
+  span.context = tracing_->tracer->ChildOf(parent);
+  span.parent = parent.span;
+  span.name = std::move(name);
+  span.start_unix_ns = tracing_->tracer->UnixNs(begin_us);
+  span.end_unix_ns = tracing_->tracer->UnixNs(end_us);
+  tracing_->tracer->Record(std::move(span));
 }
 
 void RequestSpans::RecordPhases(int64_t now_us) {
   for (size_t i = 0; i < phases_.size(); ++i) {
-    Span span;
-    span.context = tracing_->tracer->ChildOf(context_);
-    span.parent = context_.span;
-    span.name = NameOf(phases_[i].phase);
-    span.start_unix_ns = tracing_->tracer->UnixNs(phases_[i].begin_us);
-    span.end_unix_ns =
-        tracing_->tracer->UnixNs(i + 1 < phases_.size() ? phases_[i + 1].begin_us : now_us);
-    tracing_->tracer->Record(std::move(span));
+    RecordPart(context_, NameOf(phases_[i].phase), phases_[i].begin_us,
+               i + 1 < phases_.size() ? phases_[i + 1].begin_us : now_us);
   }
 }
 

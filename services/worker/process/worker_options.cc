@@ -15,6 +15,7 @@
 #include "services/http/site_check.h"
 #include "services/orchestrator_link/cell_orchestrators.h"
 #include "services/tls/security.h"
+#include "services/tracing/endpoint.h"
 
 namespace skein::services {
 namespace {
@@ -56,6 +57,16 @@ bool AreHere(const std::string& addresses) {
   });
 }
 
+// Spans name requests and models. OTLP goes in plain text, whatever --tls-dir says.
+absl::Status CheckCollector(const TracingOptions& tracing) {
+  if (tracing.endpoint.empty() || tracing.IsLocal()) return absl::OkStatus();
+  const auto collector = ParseTraceEndpoint(tracing.endpoint);
+  if (!collector.ok() || http::IsLoopbackHost(collector->address.host)) return collector.status();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--require-encryption: spans to --trace-endpoint '", tracing.endpoint,
+      "' would be in plain text; run a collector on this host and give its loopback address"));
+}
+
 // Without --tls-dir gRPC is in plain text. After the flags of TLS, whose check opens its files.
 void CheckEncryption(const WorkerOptions* options, FlagSet* flags) {
   flags->Check([options] {
@@ -64,6 +75,7 @@ void CheckEncryption(const WorkerOptions* options, FlagSet* flags) {
       return absl::InvalidArgumentError(
           "--require-encryption: --comm-path nccl may go to other hosts in plain text");
     }
+    if (absl::Status spans = CheckCollector(options->tracing); !spans.ok()) return spans;
     if (tls::ProcessSecurity().certificates != nullptr) return absl::OkStatus();
     const bool listens_here = http::IsLoopbackHost(options->host);
     if (listens_here && AreHere(options->orchestrator)) return absl::OkStatus();
@@ -116,8 +128,9 @@ void RegisterAddresses(WorkerOptions* options, FlagSet* flags) {
   flags->Bool(
       &options->require_encryption, "require-encryption",
       "Refuse what would cross the network in plain text: connections for KV and ring steps "
-      "to other hosts, which nothing encrypts, and gRPC without --tls-dir at addresses that "
-      "other hosts reach. Within a host all goes through memory.");
+      "to other hosts, which nothing encrypts, spans to a collector on another host, and gRPC "
+      "without --tls-dir at addresses that other hosts reach. Within a host all goes through "
+      "memory.");
   options->admin.Register(flags);
 }
 

@@ -67,6 +67,22 @@ TEST_P(WorkerOptionsTest, WhereEncryptionIsRequiredPlainGrpcStaysOnTheHost) {
   }
 }
 
+TEST_P(WorkerOptionsTest, WhereEncryptionIsRequiredSpansStayOnTheHost) {
+  for (const char* endpoint :
+       {"local", "http://127.0.0.1:4318", "http://localhost", "http://[::1]"}) {
+    const std::string flag = absl::StrCat("--trace-endpoint=", endpoint);
+    EXPECT_TRUE(Start({"--require-encryption", flag.c_str()}).ok()) << endpoint;
+  }
+  for (const char* endpoint : {"http://10.0.0.9:4318", "http://collector.observability/otlp"}) {
+    const std::string flag = absl::StrCat("--trace-endpoint=", endpoint);
+    const absl::Status status = Start({"--require-encryption", flag.c_str()});
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), "--require-encryption: spans")) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), endpoint)) << status;
+    EXPECT_TRUE(Start({flag.c_str()}).ok()) << endpoint;
+  }
+}
+
 TEST_P(WorkerOptionsTest, AGpuIsNotReproducible) {
   const absl::Status status = Start({"--reproducible=on", "--device=cuda:1"});
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
