@@ -122,7 +122,7 @@ RouterApiOptions ApiOptions(const RouterOptions& options, TraceRecorder* trace,
 OfflineJobsOptions JobsOptions(
     const RouterOptions& options, uint64_t incarnation,
     const std::shared_ptr<http::ByteBudget>& bodies, const RouterApi* api,
-    std::function<std::shared_ptr<const Caller>(const std::string& owner)> caller) {
+    std::function<absl::StatusOr<std::shared_ptr<const Caller>>(const std::string& owner)> caller) {
   const auto draining = [api] { return api->draining(); };
   return {.client = {.orchestrators = options.orchestrators().front()},
           .files = {.file_bytes_max = static_cast<size_t>(options.max_file_bytes),
@@ -356,8 +356,9 @@ class Router {
   }
 
   // Whose line of a job it is; null: nobody's. Lines come once the edge is there.
-  std::shared_ptr<const Caller> CallerOfJob(const std::string& owner) const {
-    return edge_->access().required() ? edge_->access().CallerOfTenant(owner) : nullptr;
+  absl::StatusOr<std::shared_ptr<const Caller>> CallerOfJob(const std::string& owner) const {
+    if (!edge_->access().required()) return nullptr;
+    return edge_->access().CallerOfTenant(owner);
   }
 
   // Whether requests have tenants, or are to be written down.
