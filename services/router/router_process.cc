@@ -206,6 +206,11 @@ class Router {
     for (const auto& [name, model] : models_.all()) {
       router_metrics_.AddModel(name, model->max_positions);
     }
+    if (options_.tenant_routers > 0) {
+      accounts_.SetRouters(options_.tenant_routers);
+    } else {
+      shell_.WatchRouters([this](int64_t routers) { accounts_.SetRouters(routers); });
+    }
     shell_.Start();
     api_.AddRoutes(&routes_);
     jobs_.AddRoutes(&routes_);
@@ -388,8 +393,7 @@ class Router {
                               .host = options_.host,
                               .allowed_hosts = options_.allowed_hosts,
                               .tenants_file = options_.tenants_file,
-                              .accounts = &accounts_,
-                              .routers = options_.tenant_routers},
+                              .accounts = &accounts_},
                              &routes_, &router_metrics_);
     if (!edge.ok()) return edge.status();
     edge_ = *std::move(edge);
