@@ -120,8 +120,10 @@ grpc::ServerUnaryReactor* OrchestratorService::ListRequests(grpc::CallbackServer
 grpc::ServerUnaryReactor* OrchestratorService::Drain(grpc::CallbackServerContext* context,
                                                      const v1::DrainRequest* request,
                                                      v1::DrainResponse* response) {
-  return Unary(context, *request, response,
-               [this](auto decoded, auto call) { return shell_->Drain(std::move(decoded), call); });
+  OrchestratorShell::DrainCaller caller{CallerRoles(*context), context->peer()};
+  return Unary(context, *request, response, [this, &caller](auto decoded, auto call) {
+    return shell_->Drain(std::move(decoded), std::move(caller), call);
+  });
 }
 
 grpc::ServerUnaryReactor* OrchestratorService::ListGroups(grpc::CallbackServerContext* context,

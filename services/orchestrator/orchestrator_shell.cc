@@ -155,12 +155,28 @@ void OrchestratorShell::Stop() {
   routers_.CloseAll(gone);
 }
 
-bool OrchestratorShell::Drain(scheduler::DrainRequest request,
+absl::Status OrchestratorShell::MayDrain(const scheduler::DrainRequest& request,
+                                         const DrainCaller& caller) const {
+  // Routers pass on what operators order at their consoles.
+  if (caller.roles.Meets({tls::Role::kRouter, tls::Role::kOperator})) return absl::OkStatus();
+  if (workers_.CameOver(request.instance, caller.connection)) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      absl::StrCat("a certificate for ", tls::NamesOf(caller.roles),
+                   " may drain only the instance that has registered over the same connection"));
+}
+
+bool OrchestratorShell::Drain(scheduler::DrainRequest request, DrainCaller caller,
                               Calls<v1::DrainResponse>::Call call) {
-  return loop_.TryPostFirst([this, request, call] {
-    if (absl::Status standing = Standing(); !standing.ok()) {
-      return call.reactor->Finish(ToGrpc(standing));
+  return loop_.TryPostFirst([this, request, caller = std::move(caller), call] {
+    absl::Status may = Standing();
+    if (may.ok()) may = MayDrain(request, caller);
+    if (absl::IsPermissionDenied(may)) {
+      LogWarning("drain refused", {{"instance", request.instance.value},
+                                   {"router", request.router},
+                                   {"remote", caller.connection},
+                                   {"reason", std::string(may.message())}});
     }
+    if (!may.ok()) return call.reactor->Finish(ToGrpc(may));
     const uint64_t id = NextCall();
     drains_.Add(id, call);
     LogInfo(request.undo ? "drain undone" : "drain ordered", {{"instance", request.instance.value},

@@ -102,8 +102,15 @@ class OrchestratorShell
   RouterStreams::Stream* ConnectRouter(grpc::CallbackServerContext* context) {
     return routers_.Open(context, NextCall());
   }
-  // False: the inbox is full, or the shell has stopped.
-  [[nodiscard]] bool Drain(scheduler::DrainRequest request, Calls<v1::DrainResponse>::Call call);
+  // Who orders a drain.
+  struct DrainCaller {
+    tls::RoleSet roles;
+    std::string connection;  // as grpc::ServerContext::peer names it
+  };
+  // False: the inbox is full, or the shell has stopped. A caller that is only a worker drains the
+  // instance alone whose stream came over the same connection.
+  [[nodiscard]] bool Drain(scheduler::DrainRequest request, DrainCaller caller,
+                           Calls<v1::DrainResponse>::Call call);
   // The same. Answered when the formation has changed, or why it has not.
   [[nodiscard]] bool ChangeFormation(scheduler::orchestrator::FormationOrder order,
                                      Calls<v1::ChangeFormationResponse>::Call call);
@@ -219,6 +226,7 @@ class OrchestratorShell
   void On(const scheduler::CallEndFormation& effect);
   void On(const scheduler::CallMode& effect);
 
+  absl::Status MayDrain(const scheduler::DrainRequest& request, const DrainCaller& caller) const;
   absl::Status Take(uint64_t call, scheduler::InstanceId instance,
                     const v1::WorkerMessage& message);
   template <typename Event>

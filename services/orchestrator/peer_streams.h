@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -51,9 +52,8 @@ class PeerStreams {
       loop_->PostFirst(std::move(hook), Loop::kHelp);
     });
     const absl::Status caller = CheckCaller(*context);
-    const auto add = [this, call, stream, roles = CallerRoles(*context)] {
-      Add(call, stream, roles);
-    };
+    const auto add = [this, call, stream, roles = CallerRoles(*context),
+                      connection = context->peer()] { Add(call, stream, roles, connection); };
     if (!caller.ok()) {
       stream->Close(ToGrpc(caller));
     } else if (!loop_->TryPostFirst(add)) {
@@ -98,6 +98,12 @@ class PeerStreams {
     return it != peers_.end() ? it->second.roles : tls::RoleSet{};
   }
 
+  // Whether the stream of `key` came over this connection, as grpc::ServerContext::peer names it.
+  bool CameOver(const Key& key, const std::string& connection) const {
+    const auto it = named_.find(key);
+    return it != named_.end() && peers_.at(it->second).connection == connection;
+  }
+
   // Dropped where there is no stream, or none of that peer.
   void Send(uint64_t call, Out message) {
     const auto it = peers_.find(call);
@@ -139,15 +145,17 @@ class PeerStreams {
     std::shared_ptr<Stream> stream;
     MessageCounters counters;
     tls::RoleSet roles;
+    std::string connection;  // as grpc::ServerContext::peer names it
     Key key{};
     bool left = false;
   };
 
-  void Add(uint64_t call, const std::shared_ptr<Stream>& stream, tls::RoleSet roles) {
+  void Add(uint64_t call, const std::shared_ptr<Stream>& stream, tls::RoleSet roles,
+           const std::string& connection) {
     if (absl::Status admitted = hooks_.admit(); !admitted.ok()) {
       stream->Close(ToGrpc(admitted));
     } else if (peers_.size() < max_) {
-      peers_.emplace(call, Peer{stream, MessageCounters(call), roles});
+      peers_.emplace(call, Peer{stream, MessageCounters(call), roles, connection});
     } else {
       stream->Close(ToGrpc(absl::ResourceExhaustedError(
           absl::StrCat("The limit of ", peer_, " streams is reached (", max_, ")."))));

@@ -7,39 +7,13 @@
 #include "gtest/gtest.h"
 #include "services/codec/codec.h"
 #include "services/orchestrator/orchestrator_service.h"
-#include "services/rpc/message_counters.h"
+#include "services/orchestrator/testing/worker_stream.h"
 #include "services/rpc/rpc.h"
 
 namespace skein::services {
 namespace {
 
-// A worker's stream to the orchestrator, as the worker's end has it.
-class WorkerStream {
- public:
-  explicit WorkerStream(v1::Orchestrator::Stub* stub) : stream_(stub->ConnectWorker(&context_)) {}
-
-  void Send(v1::WorkerMessage message) {
-    counters_.Stamp(&message, 0);
-    v1::WorkerMessages batch;
-    *batch.add_messages() = std::move(message);
-    EXPECT_TRUE(stream_->Write(batch));
-  }
-  // False: the orchestrator has closed the stream.
-  bool Receive(v1::OrchestratorMessage* message) {
-    v1::OrchestratorMessages batch;
-    if (!stream_->Read(&batch)) return false;
-    *message = batch.messages(0);
-    EXPECT_TRUE(counters_.Take(*message, 0).ok());
-    return true;
-  }
-  void Cancel() { context_.TryCancel(); }
-  grpc::Status Finish() { return stream_->Finish(); }
-
- private:
-  grpc::ClientContext context_;
-  std::unique_ptr<grpc::ClientReaderWriter<v1::WorkerMessages, v1::OrchestratorMessages>> stream_;
-  MessageCounters counters_;
-};
+using testing::WorkerStream;
 
 // What instance `instance`, whose incarnation is 9, may say of itself.
 std::vector<v1::WorkerMessage> AboutInstance(uint64_t instance) {
@@ -60,12 +34,7 @@ TEST(WorkerStreamsTest, AWorkerSpeaksForItselfOnly) {
   ASSERT_TRUE(server.ok()) << server.status();
   const auto stub = v1::Orchestrator::NewStub(grpc::CreateChannel(
       absl::StrCat("127.0.0.1:", server->port), grpc::InsecureChannelCredentials()));
-  scheduler::RegisterRequest registration;
-  registration.identity = {.model = "m", .endpoint = "w:1", .incarnation = {9}};
-  registration.identity.shape = {
-      {.num_layers = 1, .kv_heads = 1, .head_dim = 4, .block_tokens = 4, .dtype = DType::kF32},
-      "h"};
-  registration.identity.total_blocks = 1;
+  scheduler::RegisterRequest registration = testing::DecodeWorker(9);
   v1::OrchestratorMessage answer;
   const auto connect = [&] {
     auto stream = std::make_unique<WorkerStream>(stub.get());

@@ -49,8 +49,9 @@ void RegisterAccess(RouterOptions* options, FlagSet* f) {
             "again.")
       .Value("FILE");
   f->Int(&options->tenant_routers, "tenant-routers",
-         "Number of routers that share the tenants' limits: each enforces its part by itself.", 1,
-         10'000);
+         "Number of routers that share the tenants' limits: each enforces its part by itself. 0 "
+         "means as many as the orchestrator knows now.",
+         0, 10'000);
   f->Double(&options->key_reload_s, "key-reload-s",
             "How often to look whether the files of keys and tenants have changed, and read them "
             "then; 0 means only at SIGHUP.",

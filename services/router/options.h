@@ -27,7 +27,7 @@ struct RouterOptions {
   std::vector<std::string> allowed_hosts;
   std::string api_key_file;
   std::string tenants_file;
-  int64_t tenant_routers = 1;
+  int64_t tenant_routers = 0;  // 0: as many as the orchestrator knows
   double key_reload_s = 0;
   std::string admin_key_file;
   std::string audit_log;

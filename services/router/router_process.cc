@@ -122,7 +122,7 @@ RouterApiOptions ApiOptions(const RouterOptions& options, TraceRecorder* trace,
 OfflineJobsOptions JobsOptions(
     const RouterOptions& options, uint64_t incarnation,
     const std::shared_ptr<http::ByteBudget>& bodies, const RouterApi* api,
-    std::function<std::shared_ptr<const Caller>(const std::string& owner)> caller) {
+    std::function<absl::StatusOr<std::shared_ptr<const Caller>>(const std::string& owner)> caller) {
   const auto draining = [api] { return api->draining(); };
   return {.client = {.orchestrators = options.orchestrators().front()},
           .files = {.file_bytes_max = static_cast<size_t>(options.max_file_bytes),
@@ -205,6 +205,11 @@ class Router {
             &router_metrics_, metrics) {
     for (const auto& [name, model] : models_.all()) {
       router_metrics_.AddModel(name, model->max_positions);
+    }
+    if (options_.tenant_routers > 0) {
+      accounts_.SetRouters(options_.tenant_routers);
+    } else {
+      shell_.WatchRouters([this](int64_t routers) { accounts_.SetRouters(routers); });
     }
     shell_.Start();
     api_.AddRoutes(&routes_);
@@ -356,8 +361,9 @@ class Router {
   }
 
   // Whose line of a job it is; null: nobody's. Lines come once the edge is there.
-  std::shared_ptr<const Caller> CallerOfJob(const std::string& owner) const {
-    return edge_->access().required() ? edge_->access().CallerOfTenant(owner) : nullptr;
+  absl::StatusOr<std::shared_ptr<const Caller>> CallerOfJob(const std::string& owner) const {
+    if (!edge_->access().required()) return nullptr;
+    return edge_->access().CallerOfTenant(owner);
   }
 
   // Whether requests have tenants, or are to be written down.
@@ -387,8 +393,7 @@ class Router {
                               .host = options_.host,
                               .allowed_hosts = options_.allowed_hosts,
                               .tenants_file = options_.tenants_file,
-                              .accounts = &accounts_,
-                              .routers = options_.tenant_routers},
+                              .accounts = &accounts_},
                              &routes_, &router_metrics_);
     if (!edge.ok()) return edge.status();
     edge_ = *std::move(edge);

@@ -13,6 +13,9 @@ namespace {
 using scheduler::tenants::Outcome;
 using scheduler::tenants::TokenUse;
 
+constexpr char kBoth[] = "tenants: {a: {weight: 5, requests_per_minute: 1, models: [m]}, b: }";
+constexpr char kWithoutA[] = "tenants: {b: }";
+
 class TenantJobsTest : public RouterTest {
  protected:
   TenantJobsTest() {
@@ -20,11 +23,13 @@ class TenantJobsTest : public RouterTest {
     const std::string folder = std::getenv("TEST_TMPDIR");
     edge_options_.api_key_file = folder + "/keys";
     edge_options_.tenants_file = folder + "/tenants.yaml";
-    EXPECT_TRUE(
-        WriteFile(edge_options_.api_key_file, "ka tenant=a\nka2 tenant=a\nkb tenant=b\n").ok());
-    EXPECT_TRUE(WriteFile(edge_options_.tenants_file,
-                          "tenants: {a: {weight: 5, requests_per_minute: 1, models: [m]}, b: }")
-                    .ok());
+    jobs_options_.lines.lines_max = 4;
+    jobs_options_.lines.first_pause_us = 1000;
+    WriteFiles("ka tenant=a\nka2 tenant=a\nkb tenant=b\n", kBoth);
+  }
+  void WriteFiles(const std::string& keys, const std::string& tenants) {
+    ASSERT_TRUE(WriteFile(edge_options_.api_key_file, keys).ok());
+    ASSERT_TRUE(WriteFile(edge_options_.tenants_file, tenants).ok());
   }
   void TearDown() override {
     jobs_service_.Stop();
@@ -43,6 +48,22 @@ class TenantJobsTest : public RouterTest {
         "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"f\"\r\n\r\n{}\n\r\n"
         "--x--\r\n";
     return Send("POST", "/v1/files", key, form, "multipart/form-data; boundary=x");
+  }
+
+  void StartLines() {
+    jobs_->lines().Start();
+    ASSERT_TRUE(jobs_service_.Next().has_hello());
+    v1::OrchestratorLines lease;
+    lease.set_lease_us(30'000'000);
+    jobs_service_.Send(lease);
+  }
+  // What the router says of it.
+  v1::RouterLines Run(uint64_t line, const std::string& owner) {
+    jobs_service_.GiveLine("batch_1", line, "/v1/completions", R"({"model":"m","prompt":"abcde"})",
+                           60'000'000, owner);
+    v1::RouterLines message = jobs_service_.Next();
+    if (message.has_result()) jobs_service_.Keep(message.result().line());
+    return message;
   }
 
   FakeJobs jobs_service_;
@@ -81,22 +102,9 @@ TEST_F(TenantJobsTest, AnotherTenantsFilesAndBatchesAreNotThere) {
 }
 
 TEST_F(TenantJobsTest, LinesRunAsTheirTenantsAndCountToItsUse) {
-  jobs_options_.lines.lines_max = 4;
   StartRouter([](const v1::RequestSpec&) { return Says("xyz"); });
-  jobs_->lines().Start();
-  ASSERT_TRUE(jobs_service_.Next().has_hello());
-  v1::OrchestratorLines lease;
-  lease.set_lease_us(30'000'000);
-  jobs_service_.Send(lease);
-  const auto run = [this](uint64_t line, const std::string& owner) {
-    jobs_service_.GiveLine("batch_1", line, "/v1/completions", R"({"model":"m","prompt":"abcde"})",
-                           60'000'000, owner);
-    const v1::RouterLines message = jobs_service_.Next();
-    EXPECT_TRUE(message.has_result());
-    jobs_service_.Keep(message.result().line());
-    return message.result().status_code();
-  };
-  for (uint64_t line = 1; line <= 3; ++line) EXPECT_EQ(run(line, "a"), 200u);
+  StartLines();
+  for (uint64_t line = 1; line <= 3; ++line) EXPECT_EQ(Run(line, "a").result().status_code(), 200u);
   const v1::RequestSpec spec = cluster_->specs().back();
   EXPECT_EQ(spec.tenant(), "a");
   EXPECT_EQ(spec.tenant_weight(), 5u);
@@ -104,7 +112,41 @@ TEST_F(TenantJobsTest, LinesRunAsTheirTenantsAndCountToItsUse) {
   EXPECT_EQ(state.totals.ended.at(Outcome::kFinished), 3);
   EXPECT_EQ(state.totals.tokens, (TokenUse{15, 9}));
   EXPECT_EQ(state.requests_left, 1) << "lines are not limited";
-  EXPECT_EQ(run(4, "gone"), 200u) << "the tenant has left the file";
+}
+
+TEST_F(TenantJobsTest, ABatchWaitsWhileItsTenantIsNotInTheFile) {
+  StartRouter([](const v1::RequestSpec&) { return Says("xyz"); });
+  StartLines();
+  ASSERT_TRUE(Run(1, "a").has_result());
+  WriteFiles("kb tenant=b\n", kWithoutA);
+  ASSERT_TRUE(edge_->ReadKeys().ok());
+  for (uint64_t line = 2; line <= 3; ++line) {
+    const v1::RouterLines back = Run(line, "a");
+    ASSERT_TRUE(back.has_returned()) << back.DebugString();
+    EXPECT_EQ(back.returned().line().line(), line);
+    EXPECT_EQ(back.returned().why(),
+              "the tenant 'a' is not in --tenants-file '" + edge_options_.tenants_file + "'");
+  }
+  EXPECT_EQ(Run(4, "b").result().status_code(), 200u);
+  EXPECT_EQ(Run(5, "").result().status_code(), 200u) << "of the time before there were keys";
+  EXPECT_EQ(cluster_->specs().size(), 3u);
+  WriteFiles("ka tenant=a\nkb tenant=b\n", kBoth);
+  ASSERT_TRUE(edge_->ReadKeys().ok());
+  EXPECT_EQ(Run(2, "a").result().status_code(), 200u);
+}
+
+TEST_F(TenantJobsTest, ATenantThatLeavesTheFileFindsItsFilesWhenItIsBack) {
+  StartRouter([](const v1::RequestSpec&) { return Says("x"); });
+  const http::Response stored = Upload("ka");
+  ASSERT_EQ(stored.status, 200) << stored.body;
+  const std::string file = "/v1/files/" + Json::parse(stored.body)["id"].get<std::string>();
+  WriteFiles("kb tenant=b\n", kWithoutA);
+  ASSERT_TRUE(edge_->ReadKeys().ok());
+  EXPECT_EQ(Send("GET", file, "ka").status, 401);
+  EXPECT_EQ(Send("GET", file, "kb").status, 404);
+  WriteFiles("ka tenant=a\nkb tenant=b\n", kBoth);
+  ASSERT_TRUE(edge_->ReadKeys().ok());
+  EXPECT_EQ(Send("GET", file, "ka").status, 200);
 }
 
 }  // namespace

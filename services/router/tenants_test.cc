@@ -300,7 +300,7 @@ TEST(AccountsTest, FurtherTenantsThanSeriesAreCountedTogether) {
   Accounts accounts(nullptr);
   Tenants tenants;
   for (size_t i = 0; i < Accounts::kLabelsMax + 5; ++i) tenants["t" + std::to_string(i)];
-  accounts.SetLimits(tenants, 1);
+  accounts.SetLimits(tenants);
   Metrics metrics;
   accounts.Refresh(&metrics);
   const std::string text = metrics.Render();

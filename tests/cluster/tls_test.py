@@ -42,6 +42,14 @@ def it_answers_over_https_and_refuses_the_rest():
             cluster.kill(name)
 
 
+def what_a_workers_admin_port_was_told_reaches_the_orchestrator():
+    with TlsCluster(binaries_from_argv(), MODEL, prefill=1, decode=2) as cluster:
+        admin = cluster.processes["decode-1"].admin().split("//")[1]
+        subprocess.run([cluster.binaries["skeinctl"], "drain", "--admin=" + admin, "--tls-dir=" + cluster.tls("operator")], check=True)
+        cluster.until(lambda: cluster.lines("orchestrator", "drain ordered"), "the orchestrator takes the worker's own order")
+        assert not cluster.lines("orchestrator", "drain refused"), cluster.processes["orchestrator"].text()
+
+
 def renewed_certificates_are_used_without_a_restart():
     with TlsCluster(binaries_from_argv(), MODEL, prefill=1, decode=1) as cluster:
         def serial():
@@ -131,5 +139,5 @@ def a_bad_folder_is_one_line_at_start():
 
 
 if __name__ == "__main__":
-    run_tests(it_answers_over_https_and_refuses_the_rest, renewed_certificates_are_used_without_a_restart,
-              a_worker_without_the_cluster_token_does_not_register, the_store_is_an_etcd_in_tls, a_bad_folder_is_one_line_at_start)
+    run_tests(it_answers_over_https_and_refuses_the_rest, what_a_workers_admin_port_was_told_reaches_the_orchestrator,
+              renewed_certificates_are_used_without_a_restart, a_worker_without_the_cluster_token_does_not_register, the_store_is_an_etcd_in_tls, a_bad_folder_is_one_line_at_start)

@@ -35,8 +35,19 @@ func toYaml(value interface{}) (string, error) {
 	return strings.TrimSuffix(out.String(), "\n"), err
 }
 
-// blockYaml is toYaml of a map in block style on its first level, so that it can stand beside other keys.
+// blockYaml is toYaml of a map or list in block style on its first level, so that it can stand beside other keys or items.
 func blockYaml(value interface{}) (string, error) {
+	if items, is_list := value.([]interface{}); is_list && len(items) > 0 {
+		var lines []string
+		for _, item := range items {
+			text, err := toYaml(item)
+			if err != nil {
+				return "", err
+			}
+			lines = append(lines, "- "+strings.ReplaceAll(text, "\n", "\n  "))
+		}
+		return strings.Join(lines, "\n"), nil
+	}
 	fields, is_map := value.(map[string]interface{})
 	if !is_map || len(fields) == 0 {
 		return toYaml(value)

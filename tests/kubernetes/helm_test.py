@@ -63,6 +63,7 @@ def the_chart_equals_the_overlays():
             same(name, comparable(chart_of(program, values)), comparable(objects(overlay)))
         node_pods_are_scaled_by_hand(program)
         roles_may_have_images_of_their_own(program)
+        pods_get_the_cluster_token_from_a_secret(program)
     return None
 
 
@@ -92,6 +93,20 @@ def roles_may_have_images_of_their_own(program):
             image = pod["containers"][0]["image"]
             assert image == "registry/other:1" if name == "decode" else image.startswith("registry/skein:"), (name, image)
             assert pod["imagePullSecrets"] == [{"name": "key"}], (name, pod)
+
+
+def pods_get_the_cluster_token_from_a_secret(program):
+    """Where TLS asks for no certificates; and Secrets may have names of one's own."""
+    wanted = {"tls": {"enabled": True, "mtls": "off", "clusterTokenSecret": "the-token", "secrets": {"router": "mine"}}}
+    chart = named(chart_of(program, merged(load("values.yaml"), wanted)))
+    for role in ("router", "prefill"):
+        pod = chart[("Deployment" if role == "router" else "StatefulSet", role)]["spec"]["template"]["spec"]
+        env = {e["name"]: e.get("value") for e in pod["containers"][0]["env"]}
+        assert env["SKEIN_MTLS"] == "off" and env["SKEIN_CLUSTER_TOKEN_FILE"] == "/etc/skein/cluster-token/token", env
+        secrets = {v["name"]: v["secret"]["secretName"] for v in pod["volumes"] if "secret" in v}
+        assert secrets == {"tls": "mine" if role == "router" else "skein-prefill-tls", "cluster-token": "the-token"}, secrets
+        mounts = {m["name"]: m["mountPath"] for m in pod["containers"][0]["volumeMounts"]}
+        assert mounts["cluster-token"] == "/etc/skein/cluster-token", mounts
 
 
 def helm_says_the_same():

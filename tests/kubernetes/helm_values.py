@@ -10,7 +10,7 @@ CHART = os.path.join(HELM, "skein")
 # values-NAME.yaml and the kustomization that it equals; None: only values.yaml.
 OVERLAYS = {None: "base", "demo": "overlays/demo", "ha": "overlays/ha", "gpu": "overlays/gpu", "observed": "examples/observed",
             "weights-pvc": "examples/weights-pvc", "weights-hostpath": "examples/weights-hostpath",
-            "weights-image": "examples/weights-image", "jobs": "examples/jobs", "node-pods": "examples/node-pods"}
+            "weights-image": "examples/weights-image", "jobs": "examples/jobs", "tls": "examples/tls", "node-pods": "examples/node-pods"}
 
 
 def merged(old, new):

@@ -49,9 +49,9 @@ def two_orchestrators_elect_by_three_members():
 
 def members_know_each_other():
     spec, _, flags = container("etcd")
-    members = ["etcd-%d=http://etcd-%d.%s:2380" % (i, i, spec["serviceName"]) for i in range(spec["replicas"])]
+    members = ["etcd-%d=$(SCHEME)://etcd-%d.%s:2380" % (i, i, spec["serviceName"]) for i in range(spec["replicas"])]
     assert flags["initial-cluster"].split(",") == members, flags
-    assert flags["initial-advertise-peer-urls"] == "http://$(POD_NAME).etcd:2380", flags
+    assert flags["initial-advertise-peer-urls"] == "$(SCHEME)://$(POD_NAME).etcd:2380", flags
 
 
 def a_lost_leader_is_followed_in_time():

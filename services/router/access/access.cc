@@ -178,9 +178,15 @@ std::shared_ptr<const Caller> Access::CallerOf(std::string_view authorization) c
   return CallerIn(*Now(), BearerOf(authorization));
 }
 
-std::shared_ptr<const Caller> Access::CallerOfTenant(const std::string& tenant) const {
+absl::StatusOr<std::shared_ptr<const Caller>> Access::CallerOfTenant(
+    const std::string& tenant) const {
   const auto files = Now();
-  return std::make_shared<Caller>(MakeCaller(tenant, FindTenant(files->tenants, tenant)));
+  const Tenant* const found = FindTenant(files->tenants, tenant);
+  if (found == nullptr && !tenant.empty() && !options_.tenants_file.empty()) {
+    return absl::NotFoundError(absl::StrCat("the tenant '", tenant, "' is not in --tenants-file '",
+                                            options_.tenants_file, "'"));
+  }
+  return std::make_shared<const Caller>(MakeCaller(tenant, found));
 }
 
 std::map<std::string, std::vector<std::string>> Access::KeyIds() const {

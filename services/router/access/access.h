@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "scheduler/tenants/guess_guard.h"
 #include "services/router/access/api_keys.h"
 #include "services/router/access/caller.h"
@@ -53,8 +54,10 @@ class Access {
   Found Admit(std::string_view authorization, const std::string& address);
   // Whose key it is; counts nothing. Null: nobody's.
   std::shared_ptr<const Caller> CallerOf(std::string_view authorization) const;
-  // For work of a tenant that comes without a key: what the files say of it now. Never null.
-  std::shared_ptr<const Caller> CallerOfTenant(const std::string& tenant) const;
+  // For work of a tenant that comes without a key: what the files say of it now. NOT_FOUND: there
+  // is a file of tenants, and the tenant is not in it (any more, or yet). "" is nobody, for work of
+  // the time before there were keys, and is always found.
+  absl::StatusOr<std::shared_ptr<const Caller>> CallerOfTenant(const std::string& tenant) const;
 
   Tenants tenants() const { return Now()->tenants; }
   // The ids of the keys, by tenant.

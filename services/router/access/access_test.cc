@@ -59,8 +59,7 @@ TEST_F(AccessTest, AKeyHasWhatItsLineSaysAndElseWhatItsTenantHas) {
   EXPECT_EQ(three->tenant, "default");
   EXPECT_EQ(three->weight, 1);
   EXPECT_TRUE(three->MayUse("n"));
-  EXPECT_EQ(access.CallerOfTenant("a")->weight, 3);
-  EXPECT_EQ(access.CallerOfTenant("gone")->weight, 1);
+  EXPECT_EQ((*access.CallerOfTenant("a"))->weight, 3);
   EXPECT_EQ(access.KeyIds()["a"].size(), 2u);
 }
 
@@ -111,6 +110,31 @@ TEST_F(AccessTest, ARevokedKeyIsNoneAndANewOneIsOneAfterTheFileHasChanged) {
   Write("new tenant=a\n", "tenants: {a: {weight: 9}}");
   ASSERT_TRUE(access.ReadIfChanged().ok());
   EXPECT_EQ(Ask(&access, "new").caller->weight, 9);
+}
+
+TEST_F(AccessTest, ATenantThatLeftTheFileIsFoundAgainWhenItIsBack) {
+  Write("one tenant=a\n", "tenants: {a: , b: {weight: 2, models: [m]}}");
+  Access access(options_);
+  ASSERT_TRUE(access.Read().ok());
+  ASSERT_TRUE(access.CallerOfTenant("b").ok());
+  Write("one tenant=a\n", "tenants: {a: }");
+  ASSERT_TRUE(access.Read().ok());
+  const absl::Status gone = access.CallerOfTenant("b").status();
+  EXPECT_TRUE(absl::IsNotFound(gone));
+  EXPECT_NE(gone.message().find("the tenant 'b' is not in --tenants-file"), std::string::npos)
+      << gone;
+  EXPECT_TRUE(access.CallerOfTenant("").ok()) << "work of the time before there were keys";
+  Write("one tenant=a\n", "tenants: {a: , b: {weight: 2, models: [m]}}");
+  ASSERT_TRUE(access.Read().ok());
+  EXPECT_FALSE((*access.CallerOfTenant("b"))->MayUse("n"));
+}
+
+TEST_F(AccessTest, WithoutAFileOfTenantsEachNameIsATenant) {
+  Write("one tenant=a\n", "");
+  options_.tenants_file.clear();
+  Access access(options_);
+  ASSERT_TRUE(access.Read().ok());
+  EXPECT_EQ((*access.CallerOfTenant("z"))->tenant, "z");
 }
 
 TEST_F(AccessTest, WhoTriesKeysIsHeldOffAndOthersBehindTheAddressAreNot) {

@@ -16,11 +16,28 @@ using scheduler::tenants::TokenUse;
 
 }  // namespace
 
-void Accounts::SetLimits(const Tenants& tenants, int64_t routers) {
+void Accounts::SetLimits(const Tenants& tenants) {
   std::map<std::string, TenantLimits> limits;
-  for (const auto& [name, tenant] : tenants) limits[name] = ShareOf(tenant.limits, routers);
+  for (const auto& [name, tenant] : tenants) limits[name] = tenant.limits;
   std::lock_guard lock(mutex_);
-  budgets_.SetLimits(limits, MonotonicUs());
+  limits_ = std::move(limits);
+  Enforce();
+}
+
+void Accounts::SetRouters(int64_t routers) {
+  std::lock_guard lock(mutex_);
+  if (std::exchange(routers_, routers) != routers) Enforce();
+}
+
+int64_t Accounts::routers() {
+  std::lock_guard lock(mutex_);
+  return routers_;
+}
+
+void Accounts::Enforce() {
+  std::map<std::string, TenantLimits> parts;
+  for (const auto& [name, limits] : limits_) parts[name] = ShareOf(limits, routers_);
+  budgets_.SetLimits(parts, MonotonicUs());
 }
 
 std::shared_ptr<Charge> Accounts::Begin(const http::Request& request,

@@ -29,8 +29,11 @@ class Accounts {
   // `audit` outlives it; null: there is no audit log.
   explicit Accounts(AuditLog* audit) : audit_(audit) {}
 
-  // This router's share of the limits, from now on.
-  void SetLimits(const Tenants& tenants, int64_t routers);
+  // The limits of the whole cluster, from now on.
+  void SetLimits(const Tenants& tenants);
+  // So many routers share them evenly, from now on; before, this one alone.
+  void SetRouters(int64_t routers);
+  int64_t routers();
 
   // A client's request has arrived. Never null. `*excess` is set: the request is over a limit; it
   // is to be refused, and the charge be dropped after Refused.
@@ -52,10 +55,13 @@ class Accounts {
  private:
   friend class Charge;
   const std::string& LabelOf(const std::string& tenant);
+  void Enforce();  // this router's part of the limits; REQUIRES mutex_
 
   AuditLog* const audit_;
   std::mutex mutex_;
-  scheduler::tenants::TenantBudgets budgets_;  // guarded by mutex_
+  scheduler::tenants::TenantBudgets budgets_;                       // guarded by mutex_
+  std::map<std::string, scheduler::tenants::TenantLimits> limits_;  // likewise; of the cluster
+  int64_t routers_ = 1;                                             // likewise
   std::mutex labels_mutex_;
   std::map<std::string, std::string> labels_;  // by tenant; guarded by labels_mutex_
 };

@@ -11,6 +11,7 @@ namespace {
 using scheduler::tenants::Excess;
 using scheduler::tenants::Limit;
 using scheduler::tenants::Outcome;
+using scheduler::tenants::TenantLimits;
 using scheduler::tenants::TenantState;
 using scheduler::tenants::TokenUse;
 
@@ -52,7 +53,7 @@ TEST(LimitAnswerTest, AnErrorSaysWhatWasExceededAndByHowMuch) {
 
 TEST(AccountsTest, AChargeEndsOnceWhateverComesAfter) {
   Accounts accounts(nullptr);
-  accounts.SetLimits({{"a", {.limits = {.tokens_per_minute = 1000}}}}, 1);
+  accounts.SetLimits({{"a", {.limits = {.tokens_per_minute = 1000}}}});
   std::optional<Excess> excess;
   auto charge = accounts.Begin(RequestOf("a"), &excess);
   ASSERT_FALSE(excess.has_value());
@@ -72,7 +73,8 @@ TEST(AccountsTest, AChargeEndsOnceWhateverComesAfter) {
 
 TEST(AccountsTest, EachRouterEnforcesItsShare) {
   Accounts accounts(nullptr);
-  accounts.SetLimits({{"a", {.limits = {.requests_per_minute = 4}}}}, 2);
+  accounts.SetRouters(2);
+  accounts.SetLimits({{"a", {.limits = {.requests_per_minute = 4}}}});
   std::optional<Excess> excess;
   for (int i = 0; i < 2; ++i) {
     accounts.Begin(RequestOf("a"), &excess);
@@ -82,6 +84,30 @@ TEST(AccountsTest, EachRouterEnforcesItsShare) {
   ASSERT_TRUE(excess.has_value());
   EXPECT_EQ(excess->most, 2);
   EXPECT_EQ(accounts.Look("a").totals.over_limits.at(Limit::kRequests), 1);
+}
+
+TEST(AccountsTest, WhatIsUsedStaysWhenRoutersComeAndGo) {
+  Accounts accounts(nullptr);
+  accounts.SetLimits({{"a", {.limits = {.requests_per_minute = 4, .concurrency = 3}}}});
+  std::optional<Excess> excess;
+  const auto begin = [&] {
+    accounts.Begin(RequestOf("a"), &excess);
+    return !excess.has_value();
+  };
+  EXPECT_TRUE(begin());
+  accounts.SetRouters(2);
+  EXPECT_EQ(accounts.routers(), 2);
+  EXPECT_EQ(accounts.Look("a").limits, (TenantLimits{2, 0, 2})) << "rounded up";
+  EXPECT_TRUE(begin());
+  EXPECT_FALSE(begin());
+  accounts.SetRouters(1);
+  EXPECT_EQ(accounts.Look("a").limits, (TenantLimits{4, 0, 3}));
+  EXPECT_TRUE(begin());
+  EXPECT_TRUE(begin());
+  EXPECT_FALSE(begin());
+  accounts.SetRouters(4);
+  accounts.SetLimits({{"a", {.limits = {.requests_per_minute = 8}}}});
+  EXPECT_EQ(accounts.Look("a").limits, (TenantLimits{2, 0, 0})) << "new limits are divided, too";
 }
 
 }  // namespace

@@ -121,7 +121,9 @@ std::optional<http::Response> TenantAdmin::Refusal(const http::Request& request)
 
 http::Response TenantAdmin::ListTenants() {
   std::string body;
-  const bool ready = hooks_.look([&body](const Access& access, Accounts* accounts) {
+  int64_t routers = 0;
+  const bool ready = hooks_.look([&body, &routers](const Access& access, Accounts* accounts) {
+    routers = accounts->routers();
     const Tenants tenants = access.tenants();
     auto keys = access.KeyIds();
     const auto states = accounts->LookAll();
@@ -136,7 +138,9 @@ http::Response TenantAdmin::ListTenants() {
                          accounts->Look(name));
     }
   });
-  return ready ? JsonResponse("{\"tenants\":[" + body + "]}\n") : NotReady();
+  return ready ? JsonResponse("{\"routers\":" + std::to_string(routers) + ",\"tenants\":[" + body +
+                              "]}\n")
+               : NotReady();
 }
 
 http::Response TenantAdmin::ShowTenant(const http::Request& request) {

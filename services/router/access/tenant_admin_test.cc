@@ -28,7 +28,7 @@ class TenantAdminTest : public ::testing::Test {
     access_ = std::make_unique<Access>(
         AccessOptions{.key_file = folder + "/keys", .tenants_file = folder + "/tenants"});
     ASSERT_TRUE(access_->Read().ok());
-    accounts_.SetLimits(access_->tenants(), 1);
+    accounts_.SetLimits(access_->tenants());
     auto admin = TenantAdmin::Open(admin_keys_, {.look =
                                                      [this](const auto& look) {
                                                        if (ready_) look(*access_, &accounts_);
@@ -71,6 +71,7 @@ TEST_F(TenantAdminTest, OperatorsSeeLimitsKeysAndUse) {
   charge->End(scheduler::tenants::Outcome::kFinished, 200, "", {7, 3});
   const http::Response all = Ask("GET", "/admin/tenants", "operator");
   ASSERT_EQ(all.status, 200) << all.body;
+  EXPECT_EQ(Json::parse(all.body)["routers"], 1);
   const Json tenants = Json::parse(all.body)["tenants"];
   ASSERT_EQ(tenants.size(), 2u);
   EXPECT_EQ(tenants[0]["name"], "a");

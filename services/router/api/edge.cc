@@ -100,7 +100,7 @@ absl::StatusOr<std::unique_ptr<Edge>> Edge::Create(const EdgeOptions& options,
 }
 
 absl::Status Edge::Took(absl::Status read) {
-  if (read.ok() && accounts_ != nullptr) accounts_->SetLimits(access_.tenants(), routers_);
+  if (read.ok() && accounts_ != nullptr) accounts_->SetLimits(access_.tenants());
   return read;
 }
 

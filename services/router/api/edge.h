@@ -28,7 +28,6 @@ struct EdgeOptions {
   std::string tenants_file = {};
   // Told the tenants' limits whenever they are read; outlives the edge. Null: nobody is.
   Accounts* accounts = nullptr;
-  int64_t routers = 1;  // that share these limits
 };
 
 // Any page when requests need a key, since a page of another site has none; otherwise only pages
@@ -67,14 +66,12 @@ class Edge {
       : routes_(routes),
         metrics_(metrics),
         accounts_(options.accounts),
-        routers_(options.routers),
         access_({.key_file = options.api_key_file, .tenants_file = options.tenants_file}) {}
   absl::Status Took(absl::Status read);
 
   const http::Routes* const routes_;
   RouterMetrics* const metrics_;
   Accounts* const accounts_;
-  const int64_t routers_;
   Access access_;
   http::Cors cors_;
   http::SiteCheck sites_;

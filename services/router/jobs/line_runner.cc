@@ -260,7 +260,11 @@ void LineRunner::TakeOrder(const v1::OrchestratorLines::Order& order) {
     return Return(key, line.number, "this router has no room");
   }
   auto request = std::make_shared<http::Request>(RequestOf(order, line.request_id));
-  if (options_.caller) request->caller = options_.caller(order.owner());
+  if (options_.caller) {
+    auto caller = options_.caller(order.owner());
+    if (!caller.ok()) return GiveBackForOwner(key, caller.status());
+    request->caller = *std::move(caller);
+  }
   if (options_.bodies != nullptr) {
     request->held = std::make_shared<http::ByteBudget::Lease>(options_.bodies);
     if (!request->held->Resize(request->body.size())) {
@@ -275,6 +279,20 @@ void LineRunner::TakeOrder(const v1::OrchestratorLines::Order& order) {
   work_.Post([this, request, responder = line.responder, within_us] {
     if (responder->wanted()) answer_(*request, responder, within_us);
   });
+}
+
+// The pause is always the same one: other jobs' lines, which the cluster answers, have no part in
+// this.
+void LineRunner::GiveBackForOwner(const Key& key, const absl::Status& why) {
+  Line& line = lines_.at(key);
+  line.responder->Cancel();
+  const std::string reason(why.message());
+  if (without_owner_.Admit(reason, MonotonicUs())) {
+    LogWarning("a batch waits until its tenant is back, or its window is over",
+               {{"job", key.first}, {"reason", reason}});
+  }
+  jobs_->After(options_.first_pause_us,
+               [this, key, number = line.number, reason] { Return(key, number, reason); });
 }
 
 void LineRunner::TakeAnswer(const Key& key, uint64_t number, http::Response response) {

@@ -4,8 +4,9 @@
 // as a client's request does, and its result is sent until the orchestrator says that it is kept. A
 // failure that is the cluster's and not the line's (429, 503, 504) gives the line back, after a
 // pause that doubles with each such failure in a row: meanwhile the line takes up room, so a
-// cluster without room for lines is asked seldom. When the stream breaks, lines go on; the next one
-// names them.
+// cluster without room for lines is asked seldom. A line whose owner is not in the file of tenants
+// is given back, too: the tenant may be back, or be on its way to this router; the orchestrator
+// passes its job over meanwhile. When the stream breaks, lines go on; the next one names them.
 //
 //   ordered ──▶ running ──▶ answered ──kept──▶ gone
 //                  └──cluster's failure──▶ pausing ──returned──▶ gone
@@ -24,6 +25,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "proto/jobs.grpc.pb.h"
 #include "services/http/byte_budget.h"
 #include "services/log/repeat_limit.h"
@@ -41,8 +43,10 @@ struct LineRunnerOptions {
   int64_t first_pause_us = 500'000, pause_max_us = 30'000'000;  // before a line is given back
   int64_t reopen_us = 500'000, reopen_max_us = 10'000'000;      // before the next stream
   std::shared_ptr<http::ByteBudget> bodies = nullptr;           // of requests; null: no bound
-  // What the files of keys and tenants say of a job's owner. Any thread; empty: there are none.
-  std::function<std::shared_ptr<const Caller>(const std::string& owner)> caller = nullptr;
+  // What the files of keys and tenants say of a job's owner; an error if its lines may not be
+  // computed now. Any thread; empty: there are no such files.
+  std::function<absl::StatusOr<std::shared_ptr<const Caller>>(const std::string& owner)> caller =
+      nullptr;
 };
 
 class LineRunner {
@@ -91,6 +95,7 @@ class LineRunner {
   void OpenLater();
   void Take(const v1::OrchestratorLines& message);
   void TakeOrder(const v1::OrchestratorLines::Order& order);
+  void GiveBackForOwner(const Key& key, const absl::Status& why);
   void TakeAnswer(const Key& key, uint64_t number, http::Response response);
   void StreamEnded(const std::string& endpoint, const absl::Status& status);
   void Return(const Key& key, uint64_t number, const std::string& why);
@@ -114,7 +119,7 @@ class LineRunner {
   std::shared_ptr<Stream> stream_;  // null: there is none
   uint64_t streams_ = 0;            // grows with each that is opened or closed
   int64_t lease_us_ = 0;
-  RepeatLimit unreached_;
+  RepeatLimit unreached_, without_owner_;
   bool draining_ = false, left_ = false;
   std::function<void()> written_;  // called when all is written; null: nobody waits
 };

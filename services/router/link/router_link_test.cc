@@ -154,6 +154,57 @@ class RouterLinkTest : public ::testing::Test {
   std::unique_ptr<RouterShell> shell_;
 };
 
+// A further router, which counts those of the cluster.
+class CountingRouter {
+ public:
+  CountingRouter(const std::string& orchestrator, uint64_t incarnation)
+      : shell_([&] {
+          RouterShellOptions options;
+          options.orchestrators = {orchestrator};
+          options.incarnation = incarnation;
+          return options;
+        }()) {
+    shell_.WatchRouters([this](int64_t routers) {
+      std::lock_guard lock(mutex_);
+      routers_ = routers;
+      changed_.notify_all();
+    });
+    shell_.Start();
+    RouterLink::Self self;
+    self.identity.set_endpoint(absl::StrCat("r:", incarnation));
+    shell_.Join(std::move(self));
+  }
+  bool Await(int64_t routers) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(60), [&] { return routers_ == routers; });
+  }
+  void Leave() { shell_.Leave(); }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int64_t routers_ = 1;  // guarded by mutex_
+  RouterShell shell_;
+};
+
+TEST_F(RouterLinkTest, EachRouterKnowsHowManyServe) {
+  Orchestrator orchestrator;
+  CountingRouter stays(orchestrator.address(), 11);
+  {
+    CountingRouter leaves(orchestrator.address(), 12);
+    EXPECT_TRUE(stays.Await(2));
+    EXPECT_TRUE(leaves.Await(2));
+    leaves.Leave();
+  }
+  EXPECT_TRUE(stays.Await(1));
+  {
+    const CountingRouter dies(orchestrator.address(), 13);
+    EXPECT_TRUE(stays.Await(2));
+  }
+  EXPECT_TRUE(stays.Await(1)) << "when its lease has expired";
+  stays.Leave();
+}
+
 TEST_F(RouterLinkTest, ARouterComesReportsAndLeaves) {
   Orchestrator orchestrator;
   Start({orchestrator.address()});

@@ -48,7 +48,8 @@ RouterShell::RouterShell(const RouterShellOptions& options)
     : CoreShell(options.inbox),
       incarnation_(options.incarnation),
       config_(ConfigOf(options)),
-      tokens_(scheduler::TokenStreamClient::kCredit, ReattachWait(config_)) {
+      tokens_(scheduler::TokenStreamClient::kCredit, ReattachWait(config_)),
+      router_count_(options.orchestrators.size()) {
   links_.reserve(options.orchestrators.size());
   for (const std::string& cell : options.orchestrators) {
     links_.push_back(std::make_unique<RouterLink>(
@@ -67,7 +68,22 @@ void RouterShell::TakeFromLink(scheduler::RouterEvent event) {
   if (const auto* told = std::get_if<scheduler::PlanUpdateReceived>(&event)) {
     if (RequestSpans* const spans = SpansOf(told->id)) spans->Answered(told->id, MonotonicUs());
   }
+  CountRouters(event);
   Handle(std::move(event));
+}
+
+void RouterShell::CountRouters(const scheduler::RouterEvent& event) {
+  const int64_t before = router_count_.now();
+  if (const auto* welcomed = std::get_if<scheduler::Welcomed>(&event)) {
+    const scheduler::RouterWelcome& welcome = welcomed->welcome;
+    if (!welcome.status.ok()) return;
+    router_count_.Welcomed(welcomed->cell, welcome.cell.routers, welcome.lease_us, MonotonicUs());
+  } else if (const auto* taken = std::get_if<scheduler::RouterReportTaken>(&event)) {
+    router_count_.Told(taken->cell, taken->report.routers, MonotonicUs());
+  } else if (const auto* broken = std::get_if<scheduler::LinkBroken>(&event)) {
+    router_count_.Lost(broken->cell);
+  }
+  if (router_count_.now() != before) watch_routers_(router_count_.now());
 }
 
 void RouterShell::Start() { StartCore("router", config_, scheduler::RouterTick{}); }

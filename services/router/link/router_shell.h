@@ -11,12 +11,14 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "proto/decode_worker.grpc.pb.h"
 #include "proto/orchestrator.grpc.pb.h"
 #include "scheduler/base/prefill_shape.h"
 #include "scheduler/router/router_core.h"
+#include "scheduler/router/router_count.h"
 #include "scheduler/router/token_stream_client.h"
 #include "services/router/link/router_link.h"
 #include "services/router/spans/request_spans.h"
@@ -54,6 +56,9 @@ class RouterShell : public CoreShell<RouterShell, scheduler::RouterCore, schedul
   explicit RouterShell(const RouterShellOptions& options);
   ~RouterShell();  // Stop
 
+  // Called on the loop with the number of routers that serve the cluster, this one included, when
+  // it has changed; it begins with 1. Before Start.
+  void WatchRouters(std::function<void(int64_t)> watch) { watch_routers_ = std::move(watch); }
   void Start();
   // From here on the router is connected to the orchestrators. Any thread but the loop, once, after
   // Start; requests may come before.
@@ -113,6 +118,7 @@ class RouterShell : public CoreShell<RouterShell, scheduler::RouterCore, schedul
   };
 
   void TakeFromLink(scheduler::RouterEvent event);
+  void CountRouters(const scheduler::RouterEvent& event);
   void Decided();  // publishes the snapshot, before a client sees what came of the event
   void Handled() { SendTokenRequests(); }
   int64_t PartsDeadline() const { return tokens_.NextDeadline(); }
@@ -151,6 +157,8 @@ class RouterShell : public CoreShell<RouterShell, scheduler::RouterCore, schedul
   scheduler::TokenStreamClient tokens_;
   std::map<scheduler::TokenStreamId, std::shared_ptr<TokenStream>> token_calls_;
   int64_t message_us_ = 0;  // when the latest message with tokens came
+  scheduler::RouterCount router_count_;
+  std::function<void(int64_t)> watch_routers_ = [](int64_t) {};
   uint64_t published_version_ = 0;
   std::map<scheduler::RequestId, Request> requests_;  // by their clients' ids
   std::promise<void> left_;

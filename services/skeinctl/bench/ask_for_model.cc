@@ -4,8 +4,30 @@
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
 
 namespace skein::services::bench {
+namespace {
+
+constexpr size_t kTextMax = 300;
+
+// What OpenAI's error object says: ": ...". Empty: the body is none.
+std::string ErrorText(const std::string& body) {
+  const auto json = nlohmann::json::parse(body, nullptr, false);
+  const auto error = json.is_object() ? json.find("error") : json.end();
+  if (error == json.end() || !error->is_object()) return "";
+  const auto message = error->find("message");
+  if (message == error->end() || !message->is_string()) return "";
+  return ": " + message->get<std::string>().substr(0, kTextMax);
+}
+
+const char* AdviceFor(int status) {
+  if (status == 401 || status == 403) return " (set the key with --api-key or OPENAI_API_KEY)";
+  if (status == 404) return " (name a model with --model)";
+  return "";
+}
+
+}  // namespace
 
 absl::StatusOr<std::string> AskForModel(boost::asio::io_context* io, HttpClient* client,
                                         const Target& target) {
@@ -22,10 +44,8 @@ absl::StatusOr<std::string> AskForModel(boost::asio::io_context* io, HttpClient*
   io->restart();
   io->run();
   if (failure.ok() && status != 200) {
-    const char* advice = status == 401 || status == 403
-                             ? " (set the key with --api-key or OPENAI_API_KEY)"
-                             : " (name a model with --model)";
-    failure = absl::UnavailableError(absl::StrCat("GET /v1/models was answered ", status, advice));
+    failure = absl::UnavailableError(
+        absl::StrCat("GET /v1/models was answered ", status, ErrorText(body), AdviceFor(status)));
   }
   if (!failure.ok()) return failure;
   return OnlyModel(body);

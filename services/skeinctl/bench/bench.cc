@@ -68,7 +68,7 @@ absl::Status Write(const BenchFlags& flags, const BenchPlan& plan, const Statist
 
 int Measure(const BenchFlags& flags, BenchPlan* plan) {
   boost::asio::io_context io(1);
-  HttpClient client(&io);
+  HttpClient client(&io, plan->security);
   if (absl::Status s = client.Resolve(plan->target.url); !s.ok()) return Failed(s, kFailed);
   if (plan->target.model.empty()) {
     auto model = AskForModel(&io, &client, plan->target);

@@ -168,8 +168,9 @@ void BenchFlags::Register(FlagSet* set) {
 
 void BenchFlags::RegisterServer(FlagSet* set) {
   set->Group("Server");
-  set->String(&url, "url", "Server address; http only.")
-      .Value("http://HOST:PORT")
+  set->String(&url, "url",
+              "Server address. Without a scheme it is https if there is --tls-dir, else http.")
+      .Value("http[s]://HOST:PORT")
       .Default("the cluster that deploy/local/up started, else http://127.0.0.1:8000");
   set->String(&model, "model", "Model name; empty means the only one that the server lists.")
       .Value("NAME");
@@ -177,6 +178,12 @@ void BenchFlags::RegisterServer(FlagSet* set) {
               "Bearer token; empty means the value of OPENAI_API_KEY, if set.")
       .Value("KEY")
       .Environment("SKEIN_API_KEY");  // also used by deploy/local/ask
+  set->String(&tls_dir, "tls-dir",
+              "For https: folder with ca.crt of the cluster's authorities, and with tls.crt and "
+              "tls.key of a client where the server asks for a certificate. Without it: the "
+              "authorities that this machine trusts.")
+      .Value("DIR")
+      .Environment("SKEIN_TLS_DIR");
   set->String(&endpoint, "endpoint",
               "API to use: completions with prompts as token ids, or chat with prompts as words.")
       .Value("ENDPOINT")
@@ -257,8 +264,11 @@ void BenchFlags::RegisterOutput(FlagSet* set) {
 absl::StatusOr<BenchPlan> MakePlan(const BenchFlags& flags) {
   if (absl::Status status = CheckFlags(flags); !status.ok()) return status;
   BenchPlan plan;
-  auto url = ParseUrl(flags.url);
+  auto url = ParseUrl(flags.url, /*https=*/!flags.tls_dir.empty());
   if (!url.ok()) return Named("url", url.status());
+  auto security = tls::OpenSecurity({.tls_dir = flags.tls_dir}, tls::Needs::kAuthority);
+  if (!security.ok()) return security.status();
+  plan.security = *std::move(security);
   auto objectives = ParseObjectives(flags.goodput);
   if (!objectives.ok()) return Named("goodput", objectives.status());
   const char* key = std::getenv("OPENAI_API_KEY");

@@ -12,6 +12,7 @@
 #include "services/skeinctl/bench/runner.h"
 #include "services/skeinctl/bench/statistics.h"
 #include "services/skeinctl/bench/target.h"
+#include "services/tls/security.h"
 
 namespace skein::services::bench {
 
@@ -19,6 +20,7 @@ struct BenchFlags {
   std::string url;  // empty: the cluster on this machine
   std::string model;
   std::string api_key;
+  std::string tls_dir;
   std::string endpoint = "completions";
   bool streaming = true;
   bool ignore_eos = true;
@@ -63,6 +65,7 @@ struct BenchPlan {
   std::vector<LoadRequest> requests;
   RunOptions options;
   RunDescription description;
+  tls::Security security;  // of https
 };
 
 // INVALID_ARGUMENT or NOT_FOUND names the flag and the value.

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ctime>
 #include <fstream>
 #include <future>
 #include <mutex>
@@ -11,6 +12,8 @@
 #include "nlohmann/json.hpp"
 #include "services/base/file.h"
 #include "services/http/server.h"
+#include "services/tls/certificates.h"
+#include "services/tls/testing/authority.h"
 
 namespace skein::services::bench {
 namespace {
@@ -61,10 +64,9 @@ class BenchTest : public ::testing::Test {
                   }
                   answer(number, asked, responder);
                 });
-    auto server =
-        http::Server::Start({.threads = 4}, [this](http::Request request, auto responder) {
-          routes_.Serve(std::move(request), std::move(responder));
-        });
+    auto server = http::Server::Start(options_, [this](http::Request request, auto responder) {
+      routes_.Serve(std::move(request), std::move(responder));
+    });
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     flags_.url = "http://127.0.0.1:" + std::to_string(server_->port());
@@ -82,6 +84,20 @@ class BenchTest : public ::testing::Test {
     return records;
   }
 
+  // From the next Serve on: https, with a certificate of this name; clients trust the authority.
+  void UseTls(const std::string& name) {
+    const std::string folder = tls::testing::TestFolder("server");
+    authority_.Issue(folder, {.names = {name}});
+    options_.certificates =
+        *tls::Certificates::Open(folder, tls::Needs::kIdentity, true, std::time(nullptr));
+    flags_.tls_dir = tls::testing::TestFolder("client");
+    authority_.Publish(flags_.tls_dir);
+  }
+  // After Serve.
+  void AskByHttps() { flags_.url = "https://127.0.0.1:" + std::to_string(server_->port()); }
+
+  const tls::testing::Authority authority_;
+  http::ServerOptions options_{.threads = 4};
   BenchFlags flags_;
   std::mutex mu_;
   std::vector<Json> asked_;  // guarded by mu_
@@ -110,6 +126,42 @@ TEST_F(BenchTest, ClosedLoopMeasuresAllAndKeepsItsConcurrency) {
   EXPECT_EQ(Records().size(), 20u);
   EXPECT_EQ(server_->stats().accepted,
             3u);  // never more concurrent requests; connections are reused
+}
+
+TEST_F(BenchTest, AsksByHttpsAndReusesConnections) {
+  UseTls(tls::testing::RoleName("router"));
+  Serve([](int, const Json& asked, const ResponderPtr& r) { AnswerWell(asked, r); });
+  AskByHttps();
+  flags_.concurrency = 2;
+  flags_.requests = 10;
+  EXPECT_EQ(RunBench(flags_), 0);
+  EXPECT_EQ(Result()["request_count"]["avg"], 10);
+  EXPECT_LE(server_->stats().accepted, 2u);
+  flags_.url = flags_.url.substr(sizeof "https://" - 1);
+  EXPECT_EQ(RunBench(flags_), 0) << "with --tls-dir https is meant";
+}
+
+TEST_F(BenchTest, RefusesAServerThatItsAuthoritiesDoNotVouchFor) {
+  UseTls("DNS:elsewhere.example.org");
+  Serve([](int, const Json& asked, const ResponderPtr& r) { AnswerWell(asked, r); });
+  AskByHttps();
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(RunBench(flags_), 1);
+  std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("nor is it for the host '127.0.0.1'"), std::string::npos) << said;
+  // Without --tls-dir this machine's authorities count.
+  flags_.tls_dir.clear();
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(RunBench(flags_), 1);
+  said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("TLS: unable to get local issuer certificate"), std::string::npos) << said;
+  // Who asks an https port without TLS hears what it says of that.
+  flags_.url = "http" + flags_.url.substr(sizeof "https" - 1);
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(RunBench(flags_), 1);
+  said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("was answered 400: This port speaks TLS"), std::string::npos) << said;
+  EXPECT_TRUE(asked_.empty());
 }
 
 TEST_F(BenchTest, FailuresAreCountedByKindAndNoneIsDropped) {
@@ -247,7 +299,8 @@ TEST(BenchFlags, AreCheckedBeforeAnythingIsSent) {
     change(&flags);
     return RunBench(flags);
   };
-  EXPECT_EQ(wrong([](BenchFlags* f) { f->url = "https://x"; }), 2);
+  EXPECT_EQ(wrong([](BenchFlags* f) { f->url = "ftp://x"; }), 2);
+  EXPECT_EQ(wrong([](BenchFlags* f) { f->tls_dir = "/nonexistent"; }), 2);
   EXPECT_EQ(wrong([](BenchFlags* f) { f->endpoint = "images"; }), 2);
   EXPECT_EQ(wrong([](BenchFlags* f) { f->arrivals = "bursts"; }), 2);
   EXPECT_EQ(wrong([](BenchFlags* f) { f->format = "xml"; }), 2);

@@ -1,5 +1,9 @@
 // An HTTP/1.1 client for one server: many concurrent calls on one thread, with connections reused.
 // Everything, including callbacks, runs on the given io_context.
+//
+// Of an https server the certificate is checked: with a TLS folder (--tls-dir) by its authorities,
+// for a role of the cluster or for the host; otherwise by the authorities that this machine trusts,
+// for the host.
 #pragma once
 
 #include <chrono>
@@ -12,8 +16,8 @@
 #include "absl/status/status.h"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/ip/tcp.hpp"
-#include "boost/beast/core/tcp_stream.hpp"
 #include "services/skeinctl/bench/target.h"
+#include "services/tls/security.h"
 
 namespace skein::services::bench {
 
@@ -31,10 +35,10 @@ struct CallListener {
 class HttpClient {
  public:
   // `io` outlives this object, and runs no callback after its destruction.
-  explicit HttpClient(boost::asio::io_context* io) : io_(*io) {}
+  explicit HttpClient(boost::asio::io_context* io, tls::Security security = tls::ProcessSecurity());
   ~HttpClient();
 
-  // Blocks. UNAVAILABLE: the host name cannot be resolved.
+  // Blocks. UNAVAILABLE: the host name cannot be resolved, or there is no TLS on this machine.
   absl::Status Resolve(const Url& url);
 
   // REQUIRES Resolve. Never sends a call twice. A kept connection that the server has closed is not
@@ -46,13 +50,16 @@ class HttpClient {
 
  private:
   class Call;
-  using Stream = boost::beast::tcp_stream;
+  class Connection;
 
-  std::unique_ptr<Stream> TakeIdle();  // null: no open connection
+  std::unique_ptr<Connection> TakeIdle();  // null: no open connection
 
   boost::asio::io_context& io_;
+  const tls::Security security_;
+  std::string host_;
+  tls::Context context_;  // null: plain text
   boost::asio::ip::tcp::resolver::results_type addresses_;
-  std::vector<std::unique_ptr<Stream>> idle_;
+  std::vector<std::unique_ptr<Connection>> idle_;
   std::vector<std::weak_ptr<Call>> calls_;
 };
 

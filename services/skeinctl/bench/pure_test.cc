@@ -287,14 +287,19 @@ TEST(Url, IsReadOrNamed) {
   EXPECT_EQ(ParseUrl("a")->port, "80");
   EXPECT_EQ(ParseUrl("http://[::1]:81/x")->host, "::1");
   EXPECT_EQ(ParseUrl("http://[::1]:81/x")->path, "/x");
+  EXPECT_FALSE(ParseUrl("http://a:8000", /*https=*/true)->https);
+  EXPECT_TRUE(ParseUrl("https://a:8443/x")->https);
+  EXPECT_EQ(ParseUrl("https://a")->port, "443");
+  EXPECT_FALSE(ParseUrl("a:8000")->https);
+  EXPECT_TRUE(ParseUrl("a:8000", /*https=*/true)->https);
   for (const char* bad :
-       {"https://a", "http://", "ftp://a", "http://a:0", "http://a:x", "http://[::1"}) {
+       {"https://", "http://", "ftp://a", "http://a:0", "http://a:x", "http://[::1"}) {
     EXPECT_FALSE(ParseUrl(bad).ok()) << bad;
   }
 }
 
 TEST(Target, AsksAsOpenAiDoes) {
-  Target target{.url = {"h", "80", "/p"}, .model = "m", .api_key = "k"};
+  Target target{.url = {.host = "h", .port = "80", .path = "/p"}, .model = "m", .api_key = "k"};
   LoadRequest request;
   request.prompt = std::vector<int32_t>{5, 6};
   request.output_tokens = 9;

@@ -21,18 +21,19 @@ void AddHeaders(const Target& target, HttpCall* call) {
 
 }  // namespace
 
-absl::StatusOr<Url> ParseUrl(const std::string& text) {
+absl::StatusOr<Url> ParseUrl(const std::string& text, bool https) {
   const auto bad = [&](const char* why) {
     return absl::InvalidArgumentError(absl::StrCat("'", text, "' ", why));
   };
   absl::string_view rest = text;
-  if (absl::StartsWith(rest, "https://")) {
-    return bad("is https, which is not supported; use the plain http port of the server");
+  if (absl::ConsumePrefix(&rest, "https://")) {
+    https = true;
+  } else if (absl::ConsumePrefix(&rest, "http://")) {
+    https = false;
   }
-  absl::ConsumePrefix(&rest, "http://");
-  if (absl::StrContains(rest, "://")) return bad("is not http");
+  if (absl::StrContains(rest, "://")) return bad("is neither http nor https");
   const size_t slash = rest.find('/');
-  Url url;
+  Url url{.port = https ? "443" : "80", .https = https};
   if (slash != absl::string_view::npos) url.path = std::string(rest.substr(slash));
   rest = rest.substr(0, slash);
   while (absl::EndsWith(url.path, "/")) url.path.pop_back();

@@ -14,11 +14,12 @@ struct Url {
   std::string host;
   std::string port = "80";
   std::string path;  // before /v1, without a trailing slash
+  bool https = false;
 };
 
-// "http://host:port", "host:port", with a path or "/v1" at the end. INVALID_ARGUMENT gives the
-// reason; https is refused by name.
-absl::StatusOr<Url> ParseUrl(const std::string& text);
+// "http://host:port", "https://host:port", "host:port", with a path or "/v1" at the end.
+// INVALID_ARGUMENT gives the reason. `https`: what is meant without a scheme.
+absl::StatusOr<Url> ParseUrl(const std::string& text, bool https = false);
 
 enum class Endpoint { kCompletions, kChat };
 

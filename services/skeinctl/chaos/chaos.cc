@@ -35,6 +35,7 @@
 #include "services/skeinctl/chaos/scenario.h"
 #include "services/skeinctl/cluster/cluster_client.h"
 #include "services/skeinctl/terminal/screen.h"
+#include "services/tls/security.h"
 
 namespace skein::services {
 namespace chaos {
@@ -166,7 +167,7 @@ class Chaos {
         .hung_after = std::chrono::milliseconds(static_cast<int64_t>(flags_.hung_after_s * 1000))};
     options.routers.reserve(urls->size());
     for (const std::string& text : *urls) {
-      auto url = bench::ParseUrl(text);
+      auto url = bench::ParseUrl(text, tls::ProcessSecurity().certificates != nullptr);
       if (!url.ok()) return url.status();
       options.routers.push_back(*std::move(url));
     }

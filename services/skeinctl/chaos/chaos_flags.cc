@@ -78,10 +78,12 @@ void ChaosFlags::Register(FlagSet* set) {
 void ChaosFlags::RegisterCluster(FlagSet* set) {
   set->Group("Cluster");
   services::RegisterCluster(&orchestrator, set);
-  set->Strings(&urls, "url",
-               "Address of a router, http only; give several as clients of a load balancer have "
-               "them. Without it: all routers that the orchestrator knows.")
-      .Value("http://HOST:PORT");
+  set->Strings(
+         &urls, "url",
+         "Address of a router; give several as clients of a load balancer have them. Without a "
+         "scheme it is https if there is --tls-dir, else http. Without it: all routers that "
+         "the orchestrator knows.")
+      .Value("http[s]://HOST:PORT");
   set->String(&model, "model", "Model name; empty means the only one that the server lists.")
       .Value("NAME");
   set->String(&api_key, "api-key", "Bearer token; empty means the value of OPENAI_API_KEY, if set.")
