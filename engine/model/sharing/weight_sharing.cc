@@ -220,8 +220,7 @@ absl::Status WeightSharing::Enter(uint64_t epoch, std::span<const SharingOffer> 
 
   epoch_ = epoch;
   others_ = std::move(owners);
-  read_counts_ = std::make_shared<ReadCounts>(shapes_.size());
-  call_counts_ = std::make_shared<CallCounts>(shapes_.size());
+  BeginCounts();
   for (size_t i = 0; i < shapes_.size(); ++i) {
     if (Owns(static_cast<int>(i))) continue;
     Layer(static_cast<int>(i)).feed_forward = {};
@@ -241,6 +240,26 @@ absl::Status WeightSharing::Enter(uint64_t epoch, std::span<const SharingOffer> 
   mode_ = mode;
   slots_->ReadAhead(mode == SharedMode::kWeights);
   return absl::OkStatus();
+}
+
+void WeightSharing::BeginCounts() {
+  const SharingTotals totals = Totals();
+  const std::lock_guard lock(counts_mu_);
+  totals_before_ = totals;
+  read_counts_ = std::make_shared<ReadCounts>(shapes_.size());
+  call_counts_ = std::make_shared<CallCounts>(shapes_.size());
+}
+
+SharingTotals WeightSharing::Totals() const {
+  const std::lock_guard lock(counts_mu_);
+  SharingTotals totals = totals_before_;
+  if (read_counts_ == nullptr) return totals;
+  for (const auto& bytes : read_counts_->from_owner) totals.bytes_from_owners += bytes;
+  for (const auto& bytes : read_counts_->from_file) totals.bytes_from_file += bytes;
+  for (const auto& rows : call_counts_->rows_sent) totals.rows_sent += rows;
+  for (const auto& rows : call_counts_->rows_served) totals.rows_served += rows;
+  totals.calls_given_up += call_counts_->given_up;
+  return totals;
 }
 
 absl::Status WeightSharing::BeginCalls(std::vector<std::unique_ptr<CallAreas>> areas) {

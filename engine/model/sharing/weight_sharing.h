@@ -94,6 +94,15 @@ struct SharingOffer {
   std::string wire;     // RankWire::name()
 };
 
+// What a rank has read, sent and computed for others so far, over all times that it shared.
+struct SharingTotals {
+  int64_t bytes_from_owners = 0;  // of weights
+  int64_t bytes_from_file = 0;
+  int64_t rows_sent = 0;    // to other ranks, answered
+  int64_t rows_served = 0;  // for all ranks, its own too
+  int64_t calls_given_up = 0;
+};
+
 class WeightSharing {
  public:
   explicit WeightSharing(SharingOptions options);
@@ -138,6 +147,7 @@ class WeightSharing {
   // Since Enter; null before the first. Any thread may read what they point to.
   std::shared_ptr<const ReadCounts> read_counts() const { return read_counts_; }
   std::shared_ptr<const CallCounts> call_counts() const { return call_counts_; }
+  SharingTotals Totals() const;  // any thread
 
   // The rest is for the engine.
 
@@ -178,6 +188,7 @@ class WeightSharing {
   CallShape ShapeOfCalls() const;
   absl::Status MoveOut();  // of what it owns, into shared memory
   absl::Status MoveHome();
+  void BeginCounts();
   absl::Status MapOthers(std::span<const SharingOffer> offers, std::vector<LayersOwner>* owners,
                          std::vector<std::unique_ptr<CallAreas>>* areas) const;
   absl::Status BeginCalls(std::vector<std::unique_ptr<CallAreas>> areas);
@@ -210,8 +221,10 @@ class WeightSharing {
   SlotWeights* slots_ = nullptr;     // *parts_.source while it shares
   std::unique_ptr<Ops> serving_ops_;
   std::unique_ptr<ComputeCalls> calls_;
-  std::shared_ptr<ReadCounts> read_counts_;
-  std::shared_ptr<CallCounts> call_counts_;
+  mutable std::mutex counts_mu_;             // of the pointers, for Totals
+  SharingTotals totals_before_;              // without what these count
+  std::shared_ptr<ReadCounts> read_counts_;  // since Enter
+  std::shared_ptr<CallCounts> call_counts_;  // since Enter
 };
 
 }  // namespace skein::engine

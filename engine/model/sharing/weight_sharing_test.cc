@@ -465,6 +465,25 @@ TEST_F(WeightSharingTest, APoolThatFillsTheDeviceLeavesRoomIfItIsTold) {
   for (const Rank& rank : ranks_) EXPECT_EQ(rank.budget->Use().free_bytes, rank.free_before);
 }
 
+TEST_F(WeightSharingTest, TotalsCountAllTimesThatItShared) {
+  MakeRanks(2);
+  const WeightSharing& sharing = *ranks_[0].sharing;
+  SharingTotals before = sharing.Totals();
+  EXPECT_EQ(before.bytes_from_owners + before.rows_sent + before.rows_served, 0);
+  for (const SharedMode mode : {SharedMode::kWeights, SharedMode::kCompute}) {
+    EnterAll(mode);
+    OutputsOf(*ranks_[0].engine, 0);
+    LeaveAll();
+    const SharingTotals after = sharing.Totals();
+    EXPECT_GT(after.bytes_from_owners, before.bytes_from_owners) << "they were read back, at least";
+    EXPECT_EQ(after.rows_sent > before.rows_sent, mode == SharedMode::kCompute);
+    EXPECT_EQ(after.rows_served > before.rows_served, mode == SharedMode::kCompute);
+    before = after;
+  }
+  EXPECT_EQ(before.bytes_from_file, 0);
+  EXPECT_EQ(before.calls_given_up, 0);
+}
+
 TEST_F(WeightSharingTest, LateOrdersAreRefusedAndRepeatedOnesChangeNothing) {
   MakeRanks(2);
   WeightSharing& sharing = *ranks_[0].sharing;

@@ -1,8 +1,11 @@
 // Instances that share their weights: orders of operators, offline jobs, and the mode.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -88,7 +91,6 @@ class FormationsSharedTest : public PartsTest {
           if (told) Tell(member, commit->request.epoch, Phase::kBound);
         }
       } else if (const auto* end = std::get_if<CallEndFormation>(&effect)) {
-        if (stuck_) continue;
         ends_told_.push_back(end->request.how);
         const FormationSwitch::Live* live = formations_.LiveOf(end->instance);
         const std::vector<InstanceId> all =
@@ -148,7 +150,6 @@ class FormationsSharedTest : public PartsTest {
   size_t obeyed_ = 0;
   uint64_t calls_ = 0;
   bool refuse_ = false;  // to be ready for another mode
-  bool stuck_ = false;   // they do not end
   std::vector<Switch> ends_told_;
 };
 
@@ -283,22 +284,88 @@ TEST_F(FormationsSharedTest, ManyOnlineRequestsGetTheirInstancesBackAtOnce) {
   EraseAll();
 }
 
-// One that does not give its weights back keeps nobody: it is told again, and the others go on.
-TEST_F(FormationsSharedTest, TheReleaseIsBounded) {
-  Queue(1'000);
-  RunFor(kDwellUs + kSecondUs, 0);
-  stuck_ = true;
+// What the group does when many online requests come.
+enum class BurstMeets { kPreparing, kEntering, kShared, kModeChange, kJobsOver };
+std::string NameOf(BurstMeets what) {
+  constexpr const char* kNames[] = {"Preparing", "Entering", "Shared", "ModeChange", "JobsOver"};
+  return kNames[static_cast<size_t>(what)];
+}
+
+class BurstTest : public FormationsSharedTest, public ::testing::WithParamInterface<BurstMeets> {
+ protected:
+  // The members report, and carry nothing out.
+  void PassUntil(const std::function<bool()>& condition, int64_t running = 0) {
+    for (const TimeUs end_us = now_ + 2 * kDwellUs; !condition(); now_ += kSecondUs / 4) {
+      ASSERT_LT(now_, end_us);
+      formations_.Tick(now_);
+      ReportAll(running);
+      EXPECT_TRUE(formations_.CheckInvariants().ok()) << formations_.CheckInvariants();
+    }
+  }
+  void Reach(BurstMeets what) {
+    Queue(1'000);
+    if (what == BurstMeets::kPreparing || what == BurstMeets::kEntering) {
+      PassUntil([&] { return !Of<CallPrepareFormation>().empty(); });
+      if (what == BurstMeets::kPreparing) return;
+      const uint64_t epoch = Of<CallPrepareFormation>()[0].request.epoch;
+      for (const InstanceId member : members_) Tell(member, epoch, Phase::kPrepared);
+      ASSERT_EQ(Of<CallCommitFormation>().size(), members_.size());
+      return;
+    }
+    RunFor(kDwellUs + kSecondUs, 2);
+    ASSERT_EQ(Names(), (List{"shared(cas)"}));
+    if (what == BurstMeets::kModeChange) {
+      RunFor(20 * kSecondUs, 2);
+      PassUntil([&] { return !Of<CallMode>().empty(); }, 40);
+    } else if (what == BurstMeets::kJobsOver) {
+      Queue(0);
+      PassUntil([&] { return !Of<CallEndFormation>().empty(); });
+      ASSERT_EQ(Of<CallEndFormation>()[0].request.how, Switch::kSequential);
+    }
+  }
+  // Which members are told to leave at once.
+  std::set<InstanceId> ToldToLeave() const {
+    std::set<InstanceId> told;
+    for (const CallEndFormation& end : Of<CallEndFormation>()) {
+      if (end.request.how == Switch::kHard) told.insert(end.instance);
+    }
+    return told;
+  }
+  bool AllWorkAlone() const {
+    return std::all_of(members_.begin(), members_.end(),
+                       [&](InstanceId member) { return formations_.LiveOf(member) == nullptr; });
+  }
+};
+
+// Whatever they do, all are told to leave at the next report. If they never answer, the group is
+// free without them after twice leave_us: told, and told again.
+TEST_P(BurstTest, ItsInstancesAreBackWithinTheBound) {
+  Reach(GetParam());
   for (uint64_t i = 101; i <= 116; ++i) Add(i, 0);
+  const TimeUs asked_us = now_;
+  PassUntil([&] { return ToldToLeave().size() == members_.size(); }, 4);
+  // The last look was a moment before the burst, and the next one ends at the next report.
+  EXPECT_LE(now_ - asked_us, Formations::kChooseUs + kSecondUs / 4);
   const FormationLimits limits;
-  RunFor(Formations::kChooseUs + 2 * limits.leave_us + kSecondUs, 4);
+  for (int times = 0; times < 2; ++times) {
+    if (!AllWorkAlone()) PassUntil([&, end = now_ + limits.leave_us] { return now_ >= end; }, 4);
+  }
+  formations_.Tick(now_);
+  EXPECT_TRUE(AllWorkAlone());
+  EXPECT_LE(now_ - asked_us, Formations::kChooseUs + kSecondUs / 4 + 2 * limits.leave_us);
   EXPECT_EQ(Names(), (List{"independent"}));
-  for (const InstanceId member : members_) EXPECT_EQ(formations_.LiveOf(member), nullptr);
   ASSERT_FALSE(Of<FormationSwitched>().empty());
-  EXPECT_EQ(Of<FormationSwitched>().back().ended.unanswered.size(), 4u);
-  stuck_ = false;
-  RunFor(limits.end_us + kSecondUs, 4);
+  EXPECT_EQ(Of<FormationSwitched>().back().ended.unanswered.size(), members_.size());
+  const uint64_t epoch = Of<CallEndFormation>().back().request.epoch;
+  for (const InstanceId member : members_) Tell(member, epoch, Phase::kEnded);
   EraseAll();
 }
+
+INSTANTIATE_TEST_SUITE_P(Whatever, BurstTest,
+                         ::testing::Values(BurstMeets::kPreparing, BurstMeets::kEntering,
+                                           BurstMeets::kShared, BurstMeets::kModeChange,
+                                           BurstMeets::kJobsOver),
+                         [](const auto& info) { return NameOf(info.param); });
 
 TEST_F(FormationsSharedTest, AMemberThatLeavesEndsItForAll) {
   Order(Act::kShare, {});

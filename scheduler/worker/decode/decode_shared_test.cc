@@ -257,6 +257,30 @@ TEST_F(DecodeExtraTest, KvThatDoesNotComeIsTriedElsewhereAndItsWriterKeepsNobody
   EXPECT_EQ(Blocks(), (BlockCounts{.free = 10, .total = 10}));
 }
 
+// Steps go on all the time, and a writer stands still in a handoff: the engine is asked for the
+// weights after twice the wait and the step that runs then, at the latest.
+TEST_F(DecodeExtraTest, TheTimeToLeaveIsBounded) {
+  constexpr TimeUs kStepUs = 400 * kMillisecondUs;
+  late_writers_ = true;
+  Share(8);
+  StartOwn(0, Spec(1, 12, 20));
+  OpenOwn(0, Spec(2, 24, 12));
+  const TimeUs asked_us = now_;
+  Leave(0);
+  while (!Asked<LeaveShared>(0)) {
+    ASSERT_LT(now_, asked_us + 2 * kWaitUs + kStepUs);
+    now_ += kStepUs;
+    Do(0, Tick{});
+    Step();
+  }
+  EXPECT_GT(now_, asked_us + kWaitUs) << "there was something to wait for";
+  Answer(0);
+  EXPECT_EQ(At(0).told.phase, Phase::kEnded);
+  for (const GrantId grant : At(0).closing) Do(0, GrantClosed{grant});
+  RunAll();
+  EXPECT_EQ(At(0).tokens[1], Expected(1, 20));
+}
+
 TEST_F(DecodeExtraTest, WhoIsToldToLeaveWhileItEntersGetsNoBlocks) {
   PrepareShared(0);
   Answer(0);

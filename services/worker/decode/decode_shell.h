@@ -80,6 +80,10 @@ class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, sched
   std::vector<engine::CommTotals> GroupWays() const {
     return groups_.has_value() ? groups_->Ways() : std::vector<engine::CommTotals>();
   }
+  // Zeros: the engine cannot share its weights.
+  engine::SharingTotals Shared() const {
+    return sharing_.has_value() ? sharing_->Totals() : engine::SharingTotals();
+  }
 
  private:
   friend CoreShell;

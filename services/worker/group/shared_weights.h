@@ -45,6 +45,7 @@ class SharedWeights final : public scheduler::SharingEngine {
   void Stop() { loop_.Stop(); }
 
   absl::Status CanShare() const override { return absl::OkStatus(); }
+  engine::SharingTotals Totals() const { return sharing_->Totals(); }  // any thread
   void Begin(const scheduler::PrepareShared& call) override;
   void Begin(const scheduler::EnterShared& call) override;
   void Begin(const scheduler::ReadyMode& call) override;

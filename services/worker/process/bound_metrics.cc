@@ -48,4 +48,27 @@ void RefreshBoundKv(const scheduler::BatchKv& kv, const std::string& model, Metr
       "KV blocks that one instance alone would hold for these sequences.", kv.blocks_alone);
 }
 
+void RefreshSharing(const engine::SharingTotals& totals, const std::string& model,
+                    Metrics* metrics) {
+  const auto bytes = [&](const char* source, int64_t count) {
+    metrics->Total("skein_shared_weight_bytes_total",
+                   "Bytes of feed-forward weights of other instances that this one read, by where "
+                   "from.",
+                   {{"model_name", model}, {"source", source}}, count);
+  };
+  bytes("owner", totals.bytes_from_owners);
+  bytes("file", totals.bytes_from_file);
+  const auto rows = [&](const char* direction, int64_t count) {
+    metrics->Total("skein_shared_rows_total",
+                   "Rows of activations that this instance sent to owners of weights, or that it "
+                   "multiplied with its own weights, for itself too.",
+                   {{"model_name", model}, {"direction", direction}}, count);
+  };
+  rows("sent", totals.rows_sent);
+  rows("served", totals.rows_served);
+  metrics->Total("skein_shared_calls_given_up_total",
+                 "Times that an owner did not multiply this instance's rows in time.",
+                 {{"model_name", model}}, totals.calls_given_up);
+}
+
 }  // namespace skein::services

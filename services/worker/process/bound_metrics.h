@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <string>
 
+#include "engine/model/sharing/weight_sharing.h"
 #include "scheduler/base/formation_messages.h"
 #include "scheduler/worker/decode/stream_gaps.h"
 #include "scheduler/worker/group/group_batch.h"
@@ -31,5 +32,9 @@ class StreamGapMetrics {
 
 // What this instance holds of the KV of its bound group's sequences. It works alone: nothing.
 void RefreshBoundKv(const scheduler::BatchKv& kv, const std::string& model, Metrics* metrics);
+
+// What it has read, sent and computed for others while it shared its weights.
+void RefreshSharing(const engine::SharingTotals& totals, const std::string& model,
+                    Metrics* metrics);
 
 }  // namespace skein::services

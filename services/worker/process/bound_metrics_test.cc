@@ -54,5 +54,31 @@ TEST(RefreshBoundKv, TheBlocksOfAnInstanceAreBesideThoseOfOneAlone) {
   Expect(metrics, "skein_bound_kv_blocks{model_name=\"m\"} 0");
 }
 
+TEST(RefreshSharing, AllSeriesExistFromTheStart) {
+  Metrics metrics;
+  RefreshSharing({}, "m", &metrics);
+  for (const char* series : {"skein_shared_weight_bytes_total{model_name=\"m\",source=\"owner\"} 0",
+                             "skein_shared_weight_bytes_total{model_name=\"m\",source=\"file\"} 0",
+                             "skein_shared_rows_total{direction=\"sent\",model_name=\"m\"} 0",
+                             "skein_shared_rows_total{direction=\"served\",model_name=\"m\"} 0",
+                             "skein_shared_calls_given_up_total{model_name=\"m\"} 0"}) {
+    Expect(metrics, series);
+  }
+  RefreshSharing({.bytes_from_owners = 30,
+                  .bytes_from_file = 4,
+                  .rows_sent = 5,
+                  .rows_served = 6,
+                  .calls_given_up = 7},
+                 "m", &metrics);
+  for (const char* series :
+       {"skein_shared_weight_bytes_total{model_name=\"m\",source=\"owner\"} 30",
+        "skein_shared_weight_bytes_total{model_name=\"m\",source=\"file\"} 4",
+        "skein_shared_rows_total{direction=\"sent\",model_name=\"m\"} 5",
+        "skein_shared_rows_total{direction=\"served\",model_name=\"m\"} 6",
+        "skein_shared_calls_given_up_total{model_name=\"m\"} 7"}) {
+    Expect(metrics, series);
+  }
+}
+
 }  // namespace
 }  // namespace skein::services

@@ -54,6 +54,7 @@ void Refresh(DecodeShell* shell, const std::string& model, Metrics* metrics) {
   RefreshPermits(*shell->permits(), model, metrics);
   RefreshCommMade(shell->CommMade(), model, metrics);
   RefreshComm(shell->GroupWays(), model, metrics);
+  RefreshSharing(shell->Shared(), model, metrics);
   const auto copy = shell->Look();
   if (!copy.has_value()) return;
   const auto& [snapshot, invariants] = *copy;
