@@ -94,7 +94,8 @@ void GiveBackPages(void* base, size_t bytes) {
   const uintptr_t end = (begin + bytes) / kDevicePageBytes * kDevicePageBytes;
   if (first >= end) return;
   void* const pages = static_cast<std::byte*>(base) + (first - begin);
-  // The first is for memory of files alone, the second lets go of this process's view only.
+  // MADV_REMOVE frees a file's memory for all processes, and fails for anonymous memory, which is
+  // this process's alone.
   if (madvise(pages, end - first, MADV_REMOVE) != 0) madvise(pages, end - first, MADV_DONTNEED);
 }
 

@@ -6,7 +6,8 @@
 
 namespace skein::services {
 
-// Takes the same time wherever they differ: it depends on the length of `given` alone.
+// Whether they are equal. Takes the same time wherever they differ: the time depends on the length
+// of `given` alone.
 inline bool SameSecret(std::string_view given, std::string_view secret) {
   unsigned differ = given.size() == secret.size() ? 0 : 1;
   for (size_t i = 0; i < given.size() && !secret.empty(); ++i) {

@@ -1,9 +1,9 @@
 // The open pages of a console: each gets a snapshot of the state, and then what changes, as
 // server-sent events. What changes is computed and written out once for all pages.
 //
-// A page that reads too slowly is not sent what its connection cannot take
-// (http::ServerOptions::buffer_bytes_max): it misses the changes, and gets a new snapshot when it
-// has read what it was sent.
+// A page that reads too slowly is sent no more than its connection may buffer
+// (http::ServerOptions::buffer_bytes_max): it misses the changes beyond that, and gets a new
+// snapshot when it has read what it was sent.
 #pragma once
 
 #include <atomic>

@@ -161,7 +161,7 @@ void JobShell::Opened(uint64_t term, const absl::Status& status,
   if (!status.ok()) {
     LogError("the folder of jobs cannot be used",
              {{"folder", options_.folder}, {"reason", std::string(status.message())}});
-    // To clients it is no state of theirs: they may call again.
+    // FAILED_PRECONDITION would tell clients not to call again; but the folder may be mended.
     Refuse(absl::IsFailedPrecondition(status) ? absl::UnavailableError(status.message()) : status);
     refused_ = true;
     phase_ = Phase::kClosed;
@@ -384,7 +384,7 @@ void JobShell::Commit(JobStore* store, uint64_t term, const std::shared_ptr<Comm
   });
   bool more = false;
   {
-    // Until here nobody posts another one, so that failures do not multiply the tries.
+    // `posted` stays true until here, so that a failing store is tried by one task at a time.
     std::lock_guard lock(queue->mutex);
     more = queue->posted = !queue->results.empty();
   }

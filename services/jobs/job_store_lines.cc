@@ -61,7 +61,8 @@ absl::StatusOr<std::unique_ptr<JobStore::Check>> JobStore::BeginCheck(uint64_t n
 
 absl::StatusOr<std::optional<JobStore::Checked>> JobStore::CheckInput(uint64_t number) {
   auto kept = checks_.extract(number);  // back only if it goes on
-  // Before anything is deleted: the call before this one may have committed its end and failed.
+  // Looked at before anything is deleted: the previous call may have committed the job's end and
+  // then failed.
   const auto job = ReadJob("number = ?", number, "");
   if (!job.ok()) return job.status();
   const v1::JobState state = job->status.state();
@@ -295,7 +296,8 @@ absl::Status JobStore::EndOutput(Output* output, core::JobEnd how) {
   std::vector<v1::StoredFile> files;
   absl::Status ended = Publish(output, &files);
   if (ended.ok()) ended = EndWith(output->job, files);
-  // The next try writes them anew. What a commit kept though it told of a failure stays.
+  // The next try writes the files anew, so they are removed, except those that a commit has kept
+  // although it reported a failure.
   for (const v1::StoredFile& file : files) {
     const bool kept = ended.ok() || FindFile(file.id()).value_or(file).has_value();
     if (!kept) unlink(PathOf(file.id()).c_str());

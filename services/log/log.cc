@@ -20,9 +20,9 @@
 namespace skein::services {
 namespace {
 
-// The code point of the UTF-8 at the beginning of `text` if a terminal may obey it, or show what
-// follows otherwise than it is: DEL, C1 controls, line separators, marks of direction. 0: another
-// one. `bytes`: its length.
+// The character at the beginning of `text` (UTF-8), if a terminal may take it for a command or may
+// show what follows in another way than it is: DEL, C1 controls, line separators, marks of
+// direction. 0: it is another one. `bytes`: its length, unless 0 is returned.
 uint32_t Unshown(std::string_view text, size_t* bytes) {
   const auto at = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   *bytes = 1;

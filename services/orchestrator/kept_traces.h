@@ -1,6 +1,6 @@
-// KeptTraces: the traces that routers found slow, until the workers have been told, each in the
-// answer to its next report (ReportResponse.keep_traces). At most kTracesMax are remembered: older
-// ones are not told any more. Used on one thread.
+// KeptTraces: the traces that routers found slow. Each worker is told of them in the answer to its
+// next report (ReportResponse.keep_traces). The latest kTracesMax are remembered; a worker that has
+// not been told of an older one never will be. Used on one thread.
 #pragma once
 
 #include <algorithm>
@@ -40,7 +40,7 @@ class KeptTraces {
  private:
   std::deque<std::string> traces_;
   uint64_t forgotten_ = 0;             // of all that were added
-  std::map<uint64_t, uint64_t> told_;  // by stream: so many of all that were added
+  std::map<uint64_t, uint64_t> told_;  // by stream: how many of all that were added
 };
 
 }  // namespace skein::services

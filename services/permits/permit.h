@@ -4,8 +4,8 @@
 //
 // A permit has 145 bytes: the format (1 byte, kFormat), ten numbers of 8 bytes in little-endian
 // order (the fields of Permit as they are declared, the request's id as two), and the Ed25519
-// signature (RFC 8032) of these 81 bytes behind the text kContext, so that no other signature of
-// the key, if there should ever be one, is taken for a permit.
+// signature (RFC 8032). What is signed is a fixed text (kContext in permit.cc) followed by these 81
+// bytes, so that a signature that the key may one day make of something else is no permit.
 #pragma once
 
 #include <cstddef>
@@ -28,12 +28,12 @@ struct Permit {
   scheduler::Incarnation writer;  // the prefill-worker's process
   scheduler::Incarnation decode;  // the decode-worker's process
   uint64_t generation = 0;        // of the orchestrator
-  // By the orchestrator's own clock, which starts anywhere, so that hosts need not agree on the
-  // time.
+  // Seconds of the orchestrator's own clock, whose zero is arbitrary: the clocks of hosts need not
+  // agree.
   int64_t issued_s = 0;
   int64_t expires_s = 0;
   uint64_t key = 0;    // PermitKeyId of the signer's key
-  uint64_t nonce = 0;  // makes each permit another one
+  uint64_t nonce = 0;  // random, so that no two permits are the same
   bool operator==(const Permit&) const = default;
 };
 
@@ -63,10 +63,11 @@ class PermitSigner {
   std::string public_key_;
 };
 
-// What the bytes say, unverified. None: they are no permit.
+// What the bytes say; the signature is not verified. nullopt: they are no permit.
 std::optional<Permit> ReadPermit(std::string_view bytes);
 
-// Names a public key; none of two orchestrators of a cell have the same. REQUIRES: kPermitKeyBytes.
+// Names a public key: its first 8 bytes, in which keys of two orchestrators practically always
+// differ. REQUIRES: kPermitKeyBytes.
 uint64_t PermitKeyId(std::string_view public_key);
 // Any thread. INVALID_ARGUMENT: not kPermitKeyBytes.
 absl::StatusOr<KeyPtr> PermitKeyFrom(std::string_view public_key);

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "openssl/crypto.h"
+#include "services/base/same_secret.h"
 #include "services/log/log.h"
 #include "services/log/repeat_limit.h"
 #include "services/shell/loop.h"
@@ -12,10 +12,6 @@ namespace skein::services {
 namespace {
 
 constexpr char kOtherAddress[] = "permit: already used from another address";
-
-bool IsSame(const std::string& a, const std::string& b) {
-  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
-}
 
 bool IsLoopback(std::string_view host) {
   return host == "::1" || host.substr(0, 4) == "127." || host.substr(0, 5) == "unix:";
@@ -76,7 +72,7 @@ absl::Status PermitGate::TakeKey(uint64_t generation, const std::string& public_
   newest_generation_ = std::max(newest_generation_, generation);
   for (auto& [id, known] : keys_) known.until_s = std::min(known.until_s, now_s + kFormerKeyS);
   std::erase_if(keys_, [now_s](const auto& known) { return known.second.until_s < now_s; });
-  if (key != nullptr) {  // what is known of its clock stays, where the key was known
+  if (key != nullptr) {  // a key that was known keeps what is known of its owner's clock
     Key& known = keys_[PermitKeyId(public_key)];
     known.key = std::move(key);
     known.until_s = INT64_MAX;
@@ -172,7 +168,8 @@ absl::Status PermitGate::Use(const Permit& permit, const Shown& shown, const Tra
   return replayed == nullptr ? absl::OkStatus() : Refuse(Refusal::kReplayed, replayed);
 }
 
-absl::Status PermitGate::Open(scheduler::OpenTransferRequest* request, const Shown& shown) {
+template <class Request>
+absl::Status PermitGate::Begin(Request* request, const Shown& shown, bool ends) {
   if (!AsksForPermits()) return absl::OkStatus();
   if (shown.permit.empty()) {
     request->unpermitted = true;
@@ -182,7 +179,11 @@ absl::Status PermitGate::Open(scheduler::OpenTransferRequest* request, const Sho
   absl::Status valid =
       Verify(shown.permit, request->id, request->epoch, request->incarnation, &permit);
   if (!valid.ok()) return valid;
-  return Use(permit, shown, {request->id, request->epoch, request->prefill}, /*ends=*/false);
+  return Use(permit, shown, {request->id, request->epoch, request->prefill}, ends);
+}
+
+absl::Status PermitGate::Open(scheduler::OpenTransferRequest* request, const Shown& shown) {
+  return Begin(request, shown, /*ends=*/false);
 }
 
 absl::Status PermitGate::Abort(scheduler::AbortRequest* request, const Shown& shown) {
@@ -192,20 +193,11 @@ absl::Status PermitGate::Abort(scheduler::AbortRequest* request, const Shown& sh
     std::lock_guard lock(mutex_);
     opened = UsedOf(transfer) != nullptr;
   }
-  if (opened) return GoOn(transfer, shown, /*ends=*/true);
-  if (!AsksForPermits()) return absl::OkStatus();
-  if (shown.permit.empty()) {
-    request->unpermitted = true;
-    return absl::OkStatus();
-  }
-  Permit permit;
-  absl::Status valid =
-      Verify(shown.permit, request->id, request->epoch, request->incarnation, &permit);
-  if (!valid.ok()) return valid;
-  return Use(permit, shown, transfer, /*ends=*/true);
+  return opened ? GoOn(transfer, shown, /*ends=*/true) : Begin(request, shown, /*ends=*/true);
 }
 
-// A transfer that no permit opened is unknown to the core, too, or its writer is of an older build.
+// Where no permit has opened the transfer, the call is left to the core: either the core does not
+// know the transfer, or its writer is of an older build.
 absl::Status PermitGate::GoOn(const Transfer& transfer, const Shown& shown, bool ends) {
   bool is_same = false;
   {
@@ -213,7 +205,7 @@ absl::Status PermitGate::GoOn(const Transfer& transfer, const Shown& shown, bool
     const auto nonce = open_.find(transfer);
     if (nonce == open_.end()) return absl::OkStatus();
     Used& opened = used_.at(nonce->second);
-    is_same = IsSame(opened.permit, shown.permit);
+    is_same = SameSecret(shown.permit, opened.permit);
     if (is_same && opened.from == shown.from) {
       opened.spent = opened.spent || ends;
       return absl::OkStatus();

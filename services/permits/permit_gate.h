@@ -1,24 +1,25 @@
 // PermitGate: whether a caller at a decode-worker may do what it asks about a handoff. A writer
 // shows the permit (permit.h) that the orchestrator signed for it when it opens its transfer, and
-// again with each further call of that transfer, so that nobody acts on it who only knows the
-// request's id.
+// again with each further call of that transfer. So whoever knows only the request's id can do
+// nothing to its transfers.
 //
 // The orchestrator's welcome brings the key (TakeKey). The keys of former orchestrators stay valid
-// for kFormerKeyS, so that what they had granted goes on. An orchestrator of an older build has no
-// key: then no permit is asked for.
+// for kFormerKeyS, so that the handoffs that they permitted go on. An orchestrator of an older
+// build has no key: then no permit is asked for.
 //
-// Whether a permit has expired is judged by the clock of its orchestrator, as far as its permits
-// tell it: that is never later than it is, so hosts whose clocks differ refuse nothing, and a
-// permit that is the first of its key counts as fresh.
+// Whether a permit has expired is judged by the clock of the orchestrator that signed it. That
+// clock is estimated from the times of issue in its permits. The estimate is never ahead of the
+// clock, so no permit is refused because the clocks of two hosts differ; the first permit of a key
+// always counts as fresh.
 //
 // A permit is bound to the address (without the port) that showed it first, until it expires. After
 // its writer's Commit or Abort it opens nothing more.
 //
-// A call without a permit is no refusal here where the request may be of a prefill-worker of an
-// older build: `unpermitted` says so, and the core, which knows what was announced, decides.
+// A call without a permit may come from a prefill-worker of an older build, so it is not refused
+// here: `unpermitted` is set in the request, and the core, which knows what was announced, decides.
 //
-// Thread-safe. A call costs O(log transfers) under a lock, and the first one of a permit the check
-// of a signature outside of it.
+// Thread-safe. A call costs O(log transfers) under a lock; the first call that shows a permit also
+// verifies its signature, outside of the lock.
 #pragma once
 
 #include <array>
@@ -59,7 +60,8 @@ class PermitGate {
     kOtherRequest,
     kOtherWriter,
     kOtherWorker,
-    kNewerKey,  // of an orchestrator that has not welcomed this worker; the only UNAVAILABLE
+    kNewerKey,  // of an orchestrator that has not welcomed this worker yet; UNAVAILABLE, so the
+                // writer asks again
   };
   static constexpr size_t kRefusals = 8;
   static std::string_view NameOf(Refusal why);  // as the metric's label
@@ -74,11 +76,12 @@ class PermitGate {
 
   // This decode-worker's process. Before the first call.
   void SetProcess(scheduler::Incarnation process) { process_ = process; }
-  // From an orchestrator's welcome; `public_key` may be empty. INVALID_ARGUMENT: it is no key.
+  // From an orchestrator's welcome. `public_key`: empty if it signs none. INVALID_ARGUMENT: it is
+  // no key.
   absl::Status TakeKey(uint64_t generation, const std::string& public_key);
 
-  // PERMISSION_DENIED names what is wrong. OK: the caller is the writer that it says it is, or
-  // `unpermitted` was set.
+  // PERMISSION_DENIED names what is wrong. OK: the caller is the writer that it says it is, or no
+  // permit is asked for, or `unpermitted` was set.
   absl::Status Open(scheduler::OpenTransferRequest* request, const Shown& shown);
   absl::Status Abort(scheduler::AbortRequest* request, const Shown& shown);
   // Renew, staging buffers, parts and Commit.
@@ -89,7 +92,7 @@ class PermitGate {
   absl::Status GoOn(const scheduler::CommitRequest& request, const Shown& shown) {
     return GoOn({request.id, request.epoch, request.prefill}, shown, /*ends=*/true);
   }
-  // The core refused a call that was `unpermitted`.
+  // Counts a call that the core refused because it was `unpermitted`.
   void CountMissing();
 
   std::array<uint64_t, kRefusals> Refused() const;  // by Refusal
@@ -100,7 +103,7 @@ class PermitGate {
   struct Key {
     std::shared_ptr<EVP_PKEY> key;
     int64_t until_s = INT64_MAX;
-    int64_t ahead_s = INT64_MIN;  // its owner's clock before this one's, at least
+    int64_t ahead_s = INT64_MIN;  // its owner's clock minus this process's, at least
   };
   struct Used {
     std::string permit;
@@ -114,6 +117,9 @@ class PermitGate {
   absl::Status Verify(const std::string& bytes, scheduler::RequestId id, scheduler::Epoch epoch,
                       scheduler::Incarnation writer, Permit* out);
   bool HasExpired(const Permit& permit);
+  // The first call of a transfer, which brings the permit.
+  template <class Request>
+  absl::Status Begin(Request* request, const Shown& shown, bool ends);
   absl::Status Use(const Permit& permit, const Shown& shown, const Transfer& transfer, bool ends);
   absl::Status GoOn(const Transfer& transfer, const Shown& shown, bool ends);
   const Used* UsedOf(const Transfer& transfer) const;  // REQUIRES: mutex_ held

@@ -42,6 +42,13 @@ class PermitGateTest : public ::testing::Test {
     open_ = {.id = kId, .epoch = kEpoch, .prefill = kPrefill, .incarnation = kWriter};
     return gate_.Open(&open_, {permit, from});
   }
+  // Of another request, with a permit that was signed just now.
+  absl::Status OpenNext() {
+    Permit next = Good();
+    next.id = {7, 13};
+    open_ = {.id = next.id, .epoch = kEpoch, .prefill = kPrefill, .incarnation = kWriter};
+    return gate_.Open(&open_, {Sign(next), kHost});
+  }
   absl::Status Renew(const std::string& permit) {
     return gate_.GoOn(RenewRequest{kId, kEpoch, kPrefill}, {permit, kHost});
   }
@@ -138,11 +145,7 @@ TEST_F(PermitGateTest, ForAnotherDecodeWorker) {
 TEST_F(PermitGateTest, Expired) {
   const std::string permit = Sign(Good());
   now_s_ += 901;
-  Permit fresh = Good();
-  fresh.id = {7, 13};
-  OpenTransferRequest other{
-      .id = fresh.id, .epoch = kEpoch, .prefill = kPrefill, .incarnation = kWriter};
-  EXPECT_TRUE(gate_.Open(&other, {Sign(fresh), kHost}).ok()) << "it tells the time";
+  EXPECT_TRUE(OpenNext().ok()) << "it tells the time";
   ExpectRefused(Open(permit), Refusal::kExpired, "expired");
 }
 
@@ -178,11 +181,7 @@ TEST_F(PermitGateTest, ReplayedFromAnotherHostToEndTheTransfer) {
 TEST_F(PermitGateTest, ExpiredAlsoAfterAnotherWelcome) {
   const std::string permit = Sign(Good());
   now_s_ += 901;
-  Permit fresh = Good();
-  fresh.id = {7, 13};
-  OpenTransferRequest other{
-      .id = fresh.id, .epoch = kEpoch, .prefill = kPrefill, .incarnation = kWriter};
-  EXPECT_TRUE(gate_.Open(&other, {Sign(fresh), kHost}).ok());
+  EXPECT_TRUE(OpenNext().ok());
   EXPECT_TRUE(gate_.TakeKey(kGeneration, signer_.public_key()).ok());
   ExpectRefused(Open(permit), Refusal::kExpired, "expired");
 }
@@ -268,10 +267,7 @@ TEST_F(PermitGateTest, AKeyOfAnotherSizeIsRefused) {
 TEST_F(PermitGateTest, ForgetsPermitsThatHaveExpired) {
   EXPECT_TRUE(Open(Sign(Good())).ok());
   now_s_ += 901;
-  Permit next = Good();
-  next.id = {7, 13};
-  open_ = {.id = {7, 13}, .epoch = kEpoch, .prefill = kPrefill, .incarnation = kWriter};
-  EXPECT_TRUE(gate_.Open(&open_, {Sign(next), kHost}).ok());
+  EXPECT_TRUE(OpenNext().ok());
   EXPECT_EQ(gate_.remembered(), 1u);
 }
 

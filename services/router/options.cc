@@ -116,8 +116,8 @@ void RegisterLimits(RouterOptions* options, FlagSet* f) {
          1 << 20);
   f->Int(&options->max_queued, "max-queued",
          "Maximum number of waiting choices; a request beyond that is answered 429. Where several "
-         "tenants send, one that has filled its share is answered so, and others may have up to as "
-         "many places more.",
+         "tenants send, a tenant that has filled its share is refused, and the others may have up "
+         "to as many places more.",
          0, 1 << 20);
   f->Int(&options->job_lines_max, "job-lines-max",
          "Maximum number of lines of offline jobs that this router computes at a time; 0 means "

@@ -178,15 +178,15 @@ void RegisterServiceSecurity(FlagSet* flags) {
       .Value("DIR");
   flags
       ->String(&options.mtls, "mtls",
-               "Which peers must present a certificate of ca.crt's authorities: cluster is every "
-               "caller of gRPC, with a role that may make the call; all is that and every HTTP "
-               "client, but for the probes.")
+               "Who must present a certificate of ca.crt's authorities. cluster: every caller of "
+               "gRPC, and the certificate's role must be one that may make the call. all: also "
+               "every HTTP client, except for probes.")
       .Value("PEERS")
       .OneOf({"off", "cluster", "all"});
   flags->String(&options.cluster_token_file, "cluster-token-file",
-                "File with a secret that all processes of the cluster share: sent with each call, "
-                "and whoever calls without it is refused. Several lines: the first is sent, each "
-                "is taken. It is read again when it changes.");
+                "File with a secret that all processes of the cluster share. Each call carries it, "
+                "and a call without it is refused. If the file has several lines, the first is "
+                "sent, and each is accepted. It is read again when it changes.");
 }
 
 void RegisterClientSecurity(FlagSet* flags) {

@@ -37,14 +37,15 @@ class StolenHandoffTest : public ::testing::Test {
     config.membership.identity.incarnation = kDecode;
     return config;
   }
-  std::string Sign() {
-    return *signer_.Sign({.id = kId,
-                          .epoch = kEpoch,
-                          .writer = kWriter,
-                          .decode = kDecode,
-                          .generation = 1,
-                          .issued_s = 1,
-                          .expires_s = 900});
+  std::string Sign() const { return Sign(signer_); }
+  static std::string Sign(const PermitSigner& signer) {
+    return *signer.Sign({.id = kId,
+                         .epoch = kEpoch,
+                         .writer = kWriter,
+                         .decode = kDecode,
+                         .generation = 1,
+                         .issued_s = 1,
+                         .expires_s = 900});
   }
   template <typename Request, typename Response>
   grpc::Status Call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
@@ -104,13 +105,7 @@ TEST_F(StolenHandoffTest, WithoutThePermitItGetsNoBlocksAndNoMemoryKeys) {
   EXPECT_TRUE(opened_.memory().empty());
   ExpectDenied(Open(std::string(kPermitBytes, 'x')));
   const PermitSigner thief = *PermitSigner::Make();
-  ExpectDenied(Open(*thief.Sign({.id = kId,
-                                 .epoch = kEpoch,
-                                 .writer = kWriter,
-                                 .decode = kDecode,
-                                 .generation = 1,
-                                 .issued_s = 1,
-                                 .expires_s = 900})));
+  ExpectDenied(Open(Sign(thief)));
   EXPECT_TRUE(Open(Sign()).ok()) << "the writer that the orchestrator named";
   EXPECT_GT(opened_.blocks_size(), 0);
   EXPECT_EQ(worker_.shell().permits()->Refused()[0], 1u) << "missing, counted";

@@ -5,7 +5,6 @@ does before and after; their collectives take the way that their devices have.
 import concurrent.futures
 import json
 import os
-import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -15,15 +14,8 @@ MODEL = "deploy/models/fledgling"
 PATHS = ("ipc", "nccl", "host")
 
 
-def skeinctl(cluster, *arguments):
-    done = subprocess.run([cluster.binaries["skeinctl"], *arguments, "--orchestrator", cluster.orchestrator], stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, universal_newlines=True, timeout=120, check=False)
-    assert done.returncode == 0, done
-    return done.stdout
-
-
 def group_of(cluster):
-    groups = json.loads(skeinctl(cluster, "formation", "--format=json"))["groups"]
+    groups = json.loads(cluster.skeinctl("formation", "--format=json"))["groups"]
     return next((group for group in groups if group["role"] == "decode"), None)
 
 
@@ -59,13 +51,13 @@ def a_bound_group_answers_as_each_instance_alone():
         answers_are_right(cluster, pool, items)
         assert steps_together(cluster) == [0] * 4, steps_together(cluster)
         name = group_of(cluster)["name"]
-        skeinctl(cluster, "bind", "--group", name, "--size", "4")
+        cluster.skeinctl("bind", "--group", name, "--size", "4")
         answers_are_right(cluster, pool, items)
         for process in decoders(cluster):
             taken = {path for path, moved in bytes_by_path(cluster, process).items() if moved > 0}
             # Workers on one GPU open each other's memory; without GPUs only the host path exists.
             assert taken == {"ipc" if device_from_argv() else "host"}, bytes_by_path(cluster, process)
-        skeinctl(cluster, "release", "--group", name)
+        cluster.skeinctl("release", "--group", name)
         # The other members may hear of the last step's end after the lead.
         cluster.until(lambda: len(set(steps_together(cluster))) == 1, "each member has run as many steps")
         steps = steps_together(cluster)

@@ -299,6 +299,17 @@ class Cluster:
         assert done.stdout or done.returncode == 4, done
         return json.loads(done.stdout) if done.stdout else {"instances": [], "routers": []}
 
+    def try_skeinctl(self, *arguments):
+        """How skeinctl ended on this cluster, and what it wrote."""
+        return subprocess.run([self.binaries["skeinctl"], *arguments, "--orchestrator", self.orchestrator], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, universal_newlines=True, timeout=120, check=False)
+
+    def skeinctl(self, *arguments):
+        """What skeinctl wrote; it has to end well."""
+        done = self.try_skeinctl(*arguments)
+        assert done.returncode == 0, done
+        return done.stdout
+
     def metric(self, process, name, labels=""):
         """The value of one series, 0.0 if it does not exist."""
         for line in self.get("/metrics", raw=True, base=process.admin()).splitlines():

@@ -6,13 +6,13 @@ import concurrent.futures
 import json
 import os
 import random
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from clients import Clients  # noqa: E402
 from cluster import Cluster, HttpFailure, binaries_from_argv, run_tests  # noqa: E402
 from emulated import VOCAB, complete, continuation, emulated_model, fast_profile  # noqa: E402
 
@@ -28,27 +28,14 @@ def up(folder, decode_flags=(), **more):
                    decode_flags=["--emulated-decode-step-us=3000", *decode_flags], **more)
 
 
-def skeinctl(cluster, *arguments):
-    return subprocess.run([cluster.binaries["skeinctl"], *arguments, "--orchestrator", cluster.orchestrator], stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, universal_newlines=True, timeout=120, check=False)
-
-
 def group_of(cluster):
-    done = skeinctl(cluster, "formation", "--format=json")
-    assert done.returncode == DONE, done
-    group, = [group for group in json.loads(done.stdout)["groups"] if group["role"] == "decode"]
+    group, = [group for group in json.loads(cluster.skeinctl("formation", "--format=json"))["groups"] if group["role"] == "decode"]
     return group
 
 
 def shown(cluster):
     """Name and instances of each formation that stands."""
     return [(one["name"], one["instances"]) for one in group_of(cluster)["formations"] if one["stage"] == "stands"]
-
-
-def order(cluster, *arguments):
-    done = skeinctl(cluster, *arguments)
-    assert done.returncode == DONE, done
-    return done.stdout
 
 
 def await_communicators(cluster):
@@ -65,34 +52,18 @@ def members(cluster):
     return {one["instance"]: by_pid[one["pid"]] for one in cluster.status()["instances"] if one["role"] == "decode"}
 
 
-class Streams:
-    """Clients that stream one answer after the other until stopped. Every token has to be right."""
+class Streams(Clients):
+    """Each streams one answer after the other. Every token has to be right."""
 
     def __init__(self, cluster, clients=3, tokens=60, longest=200, **more):
-        self.cluster, self.tokens, self.longest, self.more, self.stopped = cluster, tokens, longest, more, False
-        self.answered, self.failures, self.longest_gap_s = 0, [], 0.0
-        self.threads = [threading.Thread(target=self.run, args=(seed,)) for seed in range(clients)]
+        super().__init__(cluster, clients)
+        self.tokens, self.longest, self.more, self.longest_gap_s = tokens, longest, more, 0.0
+        self.draws = [random.Random(number) for number in range(clients)]
 
-    def __enter__(self):
-        for thread in self.threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.stopped = True
-        for thread in self.threads:
-            thread.join()
-
-    def run(self, seed):
-        draw = random.Random(seed)
-        while not self.stopped:
-            prompt = [draw.randrange(VOCAB) for _ in range(draw.randint(1, self.longest))]
-            try:
-                assert self.stream(prompt) == continuation(prompt, self.tokens, **SHAPE), "wrong tokens"
-                self.answered += 1
-            except (HttpFailure, OSError, AssertionError) as failure:
-                self.failures.append(repr(failure))
-                return
+    def turn(self, number):
+        draw = self.draws[number]
+        prompt = [draw.randrange(VOCAB) for _ in range(draw.randint(1, self.longest))]
+        assert self.stream(prompt) == continuation(prompt, self.tokens, **SHAPE), "wrong tokens"
 
     def stream(self, prompt):
         tokens, last = [], None
@@ -107,11 +78,6 @@ class Streams:
             last = now
         return tokens
 
-    def await_more(self, count, what):
-        before = self.answered
-        self.cluster.until(lambda: self.failures or self.answered >= before + count, what)
-        assert not self.failures, self.failures
-
 
 def groups_bind_and_release_while_requests_stream():
     with tempfile.TemporaryDirectory() as folder, up(folder) as cluster:
@@ -119,22 +85,22 @@ def groups_bind_and_release_while_requests_stream():
         ids = group["instances"]
         with Streams(cluster) as streams:
             streams.await_more(3, "requests are answered")
-            said = order(cluster, "bind", "--group", group["name"], "--size", "2")
+            said = cluster.skeinctl("bind", "--group", group["name"], "--size", "2")
             assert said.count("bound(2): instances ") == 2 and said.count(" ms") >= 2, said
             assert shown(cluster) == [("bound(2)", ids[:2]), ("bound(2)", ids[2:])], group_of(cluster)
             assert all(one["pinned"] for one in group_of(cluster)["formations"]), group_of(cluster)
             streams.await_more(6, "bound groups answer requests")
-            said = order(cluster, "release", "--group", group["name"], "--hard")
+            said = cluster.skeinctl("release", "--group", group["name"], "--hard")
             assert said.count("independent: instances ") == 2, said
             assert [name for name, _ in shown(cluster)] == ["independent"], group_of(cluster)
             streams.await_more(3, "instances that were released answer requests")
-            order(cluster, "bind", *map(str, ids))
+            cluster.skeinctl("bind", *map(str, ids))
             assert shown(cluster) == [("bound(4)", ids)], group_of(cluster)
             streams.await_more(3, "a group of four answers requests")
         assert not streams.failures, streams.failures
         assert streams.longest_gap_s < GAP_S, streams.longest_gap_s
-        order(cluster, "unpin", "--group", group["name"])
-        order(cluster, "release", "--group", group["name"])
+        cluster.skeinctl("unpin", "--group", group["name"])
+        cluster.skeinctl("release", "--group", group["name"])
         cluster.assert_idle_and_whole()
         orchestrator = cluster.processes["orchestrator"]
         for kind in ("bind", "release"):
@@ -149,10 +115,10 @@ def requests_that_run_alone_fare_as_a_bind_says():
         for own in ("sequential", "soft", "hard", "share"):
             with Streams(cluster, clients=6) as streams:
                 streams.await_more(6, "requests are answered")
-                order(cluster, "bind", "--group", group["name"], "--own", own)
+                cluster.skeinctl("bind", "--group", group["name"], "--own", own)
                 assert [name for name, _ in shown(cluster)] == ["bound(4)"], group_of(cluster)
                 streams.await_more(6, "a group that was bound by %s answers requests" % own)
-                order(cluster, "release", "--group", group["name"])
+                cluster.skeinctl("release", "--group", group["name"])
                 streams.await_more(6, "instances that were released answer requests")
             assert not streams.failures, (own, streams.failures)
             count = cluster.metric(cluster.processes["orchestrator"], "skein_formation_switches_total",
@@ -193,7 +159,7 @@ def gaps_of(cluster, decode, kind, own):
 
 def switches_of(cluster, name):
     """What skeinctl explain tells of the switches of the request's decode group."""
-    request, = json.loads(order(cluster, "explain", name, "--format=json"))["requests"]
+    request, = json.loads(cluster.skeinctl("explain", name, "--format=json"))["requests"]
     plan, = request["plans"]
     assert plan["switches_left_out"] == 0, plan
     return plan["switches"]
@@ -206,7 +172,7 @@ def requests_pause_while_a_hard_bound_group_runs():
         own_steps = lambda: sum(cluster.metric(one, "skein_engine_steps_total", 'mode="own"') for one in decode)  # noqa: E731
         own = [OneStream(cluster, [seed] * 20, 2000, "own-%d" % seed) for seed in range(1, 5)]
         cluster.until(lambda: all(len(one.tokens) > 3 for one in own), "requests run at instances alone")
-        order(cluster, "bind", "--group", group["name"], "--own", "hard")
+        cluster.skeinctl("bind", "--group", group["name"], "--own", "hard")
         bound = OneStream(cluster, [9] * 20, 2000, "bound")
         cluster.until(lambda: len(bound.tokens) > 20, "the group runs a request")
         before = own_steps()
@@ -220,7 +186,7 @@ def requests_pause_while_a_hard_bound_group_runs():
             told = {key: switch[key] for key in ("cause", "own", "outcome", "meaning")}
             assert told == {"cause": "operator", "own": "hard", "outcome": "done", "meaning": "paused"}, switch
             assert 0 < switch["start_s"] < switch["end_s"], switch
-            said = order(cluster, "explain", one.name)
+            said = cluster.skeinctl("explain", one.name)
             assert "independent to bound(4), cause: operator" in said and "it paused while the group had work" in said, said
         assert not switches_of(cluster, bound.name), "it came after the bind"
         cluster.assert_idle_and_whole()
@@ -233,9 +199,9 @@ def requests_pause_while_a_hard_bound_group_runs():
 def a_group_that_ran_no_step_is_neither_right_nor_wrong():
     with tempfile.TemporaryDirectory() as folder, up(folder) as cluster:
         group = await_communicators(cluster)
-        assert "verify: nothing is bound" in order(cluster, "formation", "--verify")
-        order(cluster, "bind", "--group", group["name"], "--size", "4")
-        said = order(cluster, "formation", "--verify", "--watch-s=0.2")
+        assert "verify: nothing is bound" in cluster.skeinctl("formation", "--verify")
+        cluster.skeinctl("bind", "--group", group["name"], "--size", "4")
+        said = cluster.skeinctl("formation", "--verify", "--watch-s=0.2")
         assert "no step ran while it was watched: send requests and verify again" in " ".join(said.split()), said
         assert said.endswith("verify: unknown\n"), said
 
@@ -245,7 +211,7 @@ def a_member_that_is_killed_leaves_the_others_working_alone():
     with tempfile.TemporaryDirectory() as folder, up(folder, orchestrator_flags=["--instance-lease-s=2"]) as cluster:
         group = await_communicators(cluster)
         ids, names = group["instances"], members(cluster)
-        order(cluster, "bind", "--group", group["name"], "--size", "2")
+        cluster.skeinctl("bind", "--group", group["name"], "--size", "2")
         with Streams(cluster, clients=6) as streams:
             def await_answers(more):
                 goal = streams.answered + more
@@ -273,13 +239,13 @@ def what_cannot_be_is_refused_with_its_reason():
                 (["bind", "--group", "nowhere"], NOT_FOUND, "'nowhere' is unknown"),
                 (["bind", "--group", group["name"], "--size=3"], USAGE, "cannot be bound together"),
                 (["formation", "--group", "nowhere"], NOT_FOUND, group["name"])):
-            done = skeinctl(cluster, *arguments)
+            done = cluster.try_skeinctl(*arguments)
             assert done.returncode == code and text in done.stderr and not done.stdout, (arguments, done)
         assert [name for name, _ in shown(cluster)] == ["independent"], group_of(cluster)
-        assert "independent already" in order(cluster, "release", ids[0])
-        assert "pinned" in order(cluster, "pin", ids[0])
+        assert "independent already" in cluster.skeinctl("release", ids[0])
+        assert "pinned" in cluster.skeinctl("pin", ids[0])
         assert any(one["pinned"] and int(ids[0]) in one["instances"] for one in group_of(cluster)["formations"])
-        text = order(cluster, "formation")
+        text = cluster.skeinctl("formation")
         assert all(len(line) <= 100 for line in text.splitlines()), text
         assert group["name"] + ": 4 decode instances, communicators ready at 4 of 4" in text, text
 
@@ -293,12 +259,12 @@ def steps_together(cluster, name):
 def what_is_placed_in_a_bound_group_runs_on_all_members():
     with tempfile.TemporaryDirectory() as folder, up(folder) as cluster:
         group = await_communicators(cluster)
-        order(cluster, "bind", "--group", group["name"], "--size", "4")
-        idle = skeinctl(cluster, "formation", "--verify", "--watch-s=0.2")
+        cluster.skeinctl("bind", "--group", group["name"], "--size", "4")
+        idle = cluster.try_skeinctl("formation", "--verify", "--watch-s=0.2")
         assert idle.returncode == DONE and "send requests and verify again" in idle.stdout, idle
         with Streams(cluster) as streams:
             streams.await_more(3, "the group answers requests")
-            found = json.loads(skeinctl(cluster, "formation", "--verify", "--watch-s=2", "--format=json").stdout)
+            found = json.loads(cluster.try_skeinctl("formation", "--verify", "--watch-s=2", "--format=json").stdout)
         assert not streams.failures, streams.failures
         checks = {check["check"]: check for one in found["groups"] for check in one.get("checks", [])}
         assert checks["steps"]["verdict"] == "passed" and checks["bytes"]["verdict"] == "passed", checks
@@ -339,13 +305,13 @@ def a_real_model_answers_the_same_in_a_bound_group():
         together = lambda: [steps_together(cluster, name) for name in names.values()]  # noqa: E731
         alone = [answers_of(cluster, pool, some) for some in (asked, long)]
         assert together() == [0] * 4, together()
-        order(cluster, "bind", "--group", group["name"], "--size", "4")
+        cluster.skeinctl("bind", "--group", group["name"], "--size", "4")
         assert answers_of(cluster, pool, asked) == alone[0], "other answers in a bound group"
         assert min(together()) >= 200, together()
         answers = beside.submit(answers_of, cluster, pool, long)
         lead = cluster.processes[names[group["instances"][0]]]
         cluster.until(lambda: answers.done() or cluster.metric(lead, "vllm:num_requests_running") >= 2, "the group runs long requests")
-        found = json.loads(skeinctl(cluster, "formation", "--verify", "--watch-s=1.5", "--format=json").stdout)
+        found = json.loads(cluster.try_skeinctl("formation", "--verify", "--watch-s=1.5", "--format=json").stdout)
         assert answers.result() == alone[1], "other answers to long requests in a bound group"
         assert shown(cluster) == [("bound(4)", group["instances"])] and group_of(cluster)["formations"][0]["pinned"], group_of(cluster)
         checks = {check["check"]: (check["verdict"], check["detail"]) for one in found["groups"] for check in one.get("checks", [])}
@@ -368,7 +334,7 @@ def a_request_that_no_instance_holds_is_computed_by_a_bound_group():
             for i, prompt in enumerate(prompts):
                 name = "long-%d" % i
                 assert complete(cluster, prompt, 20, name=name) == continuation(prompt, 20, **SHAPE), name
-                said = " ".join(order(cluster, "explain", name).split())
+                said = " ".join(cluster.skeinctl("explain", name).split())
                 assert "computed by bound(%d)" % (2 << i) in said and "tokens fit no instance alone" in said, said
             streams.await_more(2, "short requests are answered after them")
         assert not streams.failures, streams.failures
@@ -383,13 +349,13 @@ def a_request_that_no_instance_holds_is_computed_by_a_bound_group():
             assert failure.code == 400, failure
             for part in ("prompt + max_tokens: 8020 tokens", "the largest takes 1648", "bound(4), takes 6592"):
                 assert part in str(failure.body), (part, failure.body)
-        order(cluster, "pin", "--group", group_of(cluster)["name"])
+        cluster.skeinctl("pin", "--group", group_of(cluster)["name"])
         try:
             complete(cluster, prompts[0], 20)
             assert False, "a request was answered by a group that is pinned"
         except HttpFailure as failure:
             assert failure.code == 400 and "pinned by an operator" in str(failure.body), failure.body
-        order(cluster, "unpin", "--group", group_of(cluster)["name"])
+        cluster.skeinctl("unpin", "--group", group_of(cluster)["name"])
         assert complete(cluster, prompts[0], 20) == continuation(prompts[0], 20, **SHAPE)
         cluster.assert_idle_and_whole()
 
@@ -413,7 +379,7 @@ def an_urgent_request_gets_a_bound_group():
                     def dedicated():
                         prompt = [draw.randrange(VOCAB) for _ in range(30)]
                         assert complete(cluster, prompt, 10, name="urgent", priority=-1) == continuation(prompt, 10, **SHAPE)
-                        return "decoded in a group that is bound for urgent requests" in " ".join(order(cluster, "explain", "urgent").split())
+                        return "decoded in a group that is bound for urgent requests" in " ".join(cluster.skeinctl("explain", "urgent").split())
 
                     draw = random.Random(6)
                     cluster.until(dedicated, "an urgent request is decoded in that group")

@@ -10,9 +10,9 @@ import subprocess
 import sys
 import tempfile
 import termios
-import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from clients import Clients  # noqa: E402
 from cluster import Cluster, HttpFailure, binaries_from_argv, run_tests  # noqa: E402
 
 MODEL = "deploy/models/fledgling"
@@ -53,33 +53,12 @@ def complete(cluster, tokens=4, **more):
     return cluster.post("/v1/completions", {"model": cluster.name, "prompt": "The", "max_tokens": tokens, "ignore_eos": True, **more})
 
 
-class Load:
-    """Clients that send one request after the other until stopped; every answer must be complete."""
+class Load(Clients):
+    """Each sends one request after the other; every answer must be complete."""
 
-    def __init__(self, cluster, clients=4, tokens=24):
-        self.cluster, self.tokens, self.stopped = cluster, tokens, False
-        self.answered, self.failures = 0, []
-        self.threads = [threading.Thread(target=self.run) for _ in range(clients)]
-
-    def __enter__(self):
-        for thread in self.threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.stopped = True
-        for thread in self.threads:
-            thread.join()
-
-    def run(self):
-        while not self.stopped:
-            try:
-                answer = complete(self.cluster, self.tokens)
-                assert answer["usage"]["completion_tokens"] == self.tokens, answer
-                self.answered += 1
-            except (HttpFailure, OSError, AssertionError) as failure:
-                self.failures.append(repr(failure))
-                return
+    def turn(self, number):
+        answer = complete(self.cluster, 24)
+        assert answer["usage"]["completion_tokens"] == 24, answer
 
 
 def the_exit_status_is_the_health():
@@ -130,7 +109,7 @@ def a_drain_under_load_fails_no_request():
     with up() as cluster:
         write_state(cluster)
         await_health(cluster, HEALTHY)
-        with Load(cluster) as load:
+        with Load(cluster, 4) as load:
             cluster.until(lambda: load.answered >= 4, "the load runs")
             for name in ("decode-1", "prefill-0"):
                 done = skeinctl(cluster, "drain", name, "--wait", "--timeout-s=60")

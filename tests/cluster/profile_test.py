@@ -124,13 +124,8 @@ def grouped(folder, **more):
                    decode_flags=["--emulated-decode-step-us=%d" % STEP_US, "--emulated-decode-sequence-us=%d" % SEQUENCE_US], **more)
 
 
-def skeinctl(cluster, *arguments):
-    return subprocess.run([cluster.binaries["skeinctl"], *arguments, "--orchestrator", cluster.orchestrator], stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, universal_newlines=True, timeout=120, check=False)
-
-
 def group_of(cluster):
-    done = skeinctl(cluster, "formation", "--format=json")
+    done = cluster.try_skeinctl("formation", "--format=json")
     assert done.returncode == 0, done
     group, = [group for group in json.loads(done.stdout)["groups"] if group["role"] == "decode"]
     return group
@@ -227,7 +222,7 @@ def text_of(path):
 
 
 def a_pinned_group_is_left_alone(cluster, folder):
-    bound = skeinctl(cluster, "bind", "--group", group_of(cluster)["name"], "--size=2")
+    bound = cluster.try_skeinctl("bind", "--group", group_of(cluster)["name"], "--size=2")
     assert bound.returncode == 0, bound
     done = profile(cluster, folder, *LENGTHS)
     assert done.returncode == 1 and b"is pinned by an operator" in done.stderr, done

@@ -4,13 +4,13 @@ and gives an operator's orders; without the token it gives none. axe finds nothi
 import os
 import sys
 import tempfile
-import threading
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "cluster"))
 sys.path.insert(0, HERE)
 from browser import Browser, why_not  # noqa: E402
-from cluster import Cluster, HttpFailure, binaries_from_argv, run_tests  # noqa: E402
+from clients import Clients  # noqa: E402
+from cluster import Cluster, binaries_from_argv, run_tests  # noqa: E402
 from emulated import VOCAB, emulated_model  # noqa: E402
 
 TOKENIZER = os.path.join(HERE, "..", "..", "deploy", "models", "fledgling")
@@ -27,33 +27,18 @@ def up(folder):
                    decode_flags=["--emulated-decode-step-us=5000"], router_flags=["--admin-token-file=" + token])
 
 
-class Streams:
-    """Clients that stream until stopped."""
+class Streams(Clients):
+    """Each streams one answer after the other, and breaks the last one off."""
 
     def __init__(self, cluster, clients=4, tokens=2000):
-        self.cluster, self.tokens, self.stopped, self.failures = cluster, tokens, False, []
-        self.threads = [threading.Thread(target=self.run, args=(i,)) for i in range(clients)]
+        super().__init__(cluster, clients)
+        self.tokens = tokens
 
-    def __enter__(self):
-        for thread in self.threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.stopped = True
-        for thread in self.threads:
-            thread.join()
-
-    def run(self, seed):
-        while not self.stopped:
-            try:
-                for _ in self.cluster.stream("/v1/completions", {
-                        "model": self.cluster.name, "prompt": [(seed + i) % VOCAB for i in range(40)], "max_tokens": self.tokens,
-                        "ignore_eos": True}):
-                    if self.stopped:
-                        return
-            except (HttpFailure, OSError, AssertionError) as failure:
-                self.failures.append(repr(failure))
+    def turn(self, number):
+        for _ in self.cluster.stream("/v1/completions", {
+                "model": self.cluster.name, "prompt": [(number + i) % VOCAB for i in range(40)], "max_tokens": self.tokens,
+                "ignore_eos": True}):
+            if self.stopped:
                 return
 
 

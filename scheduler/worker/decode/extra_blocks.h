@@ -1,13 +1,13 @@
 // ExtraBlocks: the KV blocks that an instance has in addition while it shares its weights, in the
-// memory that this frees. They come with the answer of the engine that it has entered, and go
-// before it leaves. Owns how far their end is. Part of DecodeCore, and used only on its thread.
+// memory that this frees. They come with the engine's answer that it has entered, and go before it
+// leaves. Part of DecodeCore, and used only on its thread.
 //
-// When they are to go, nobody gets one any more, and steps go on while KV comes into some of them.
-// A sequence whose KV is still coming after `wait_us` ends, to be tried again as after the loss of
-// an instance. A writer that stands still keeps its grant, and so its blocks: they are waited for
-// once more as long, at most, and stay in quarantine then. Its puts reach memory that is nobody's.
-// At the next pause the KV of those that run is moved into own blocks; who has no room is
-// preempted.
+// When they are to go, no request gets one any more, and steps go on while KV comes into some of
+// them. A sequence whose KV is still coming after `wait_us` ends, to be tried again as after the
+// loss of an instance. A writer that stands still keeps its grant, and so its blocks: these are
+// waited for at most as long again, and stay in quarantine then; what it still writes reaches
+// memory that nobody uses. At the next pause the KV of the sequences that run is moved into own
+// blocks; sequences for which these are too few are preempted.
 #pragma once
 
 #include <vector>
@@ -36,8 +36,8 @@ class ExtraBlocks {
 
   // The engine has them. REQUIRES: there are none, or they were given back.
   void Come(BlockRange extra);
-  // The engine wants them back. True: it may have them at the next pause. While there are some it
-  // costs as much as all tables have blocks, as Go does.
+  // The engine wants them back. True: it may have them at the next pause. While there are some, a
+  // call costs O(blocks of all tables), as Go does.
   bool MayGo();
   // The copies to be made before they are given back. REQUIRES: MayGo(), no step is in flight.
   std::vector<BlockMove> Go();

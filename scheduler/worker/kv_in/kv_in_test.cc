@@ -369,32 +369,39 @@ TEST_F(KvInTest, ChoicesThatShareABlockThatGoesStillShareIt) {
   EXPECT_TRUE(kv_in_.CheckInvariants().ok()) << kv_in_.CheckInvariants();
 }
 
-TEST_F(KvInTest, WholeKvThatAWriterMayStillReachIsNotMoved) {
-  ASSERT_TRUE(kv_in_.Reserve(Spec(1), kEpoch, {kWriter}, now_).ok());
-  kv_in_.Grow({{10}, 4});
-  for (uint64_t serial = 2; serial <= 6; ++serial) ASSERT_TRUE(Reserve(serial).ok());
-  ASSERT_TRUE(Grant(6, 1).status.ok());
-  ASSERT_TRUE(Grant(6, 2).status.ok());
-  ASSERT_TRUE(Commit(6, 256, true, 2).ok()) << "whole without the first writer";
+class KvInExtraTest : public KvInTest {
+ protected:
+  // Request 6 is whole in extra blocks that its first writer may still reach.
+  void BeginWholeInExtraBlocks() {
+    ASSERT_TRUE(kv_in_.Reserve(Spec(1), kEpoch, {kWriter}, now_).ok());
+    kv_in_.Grow({{10}, 4});
+    for (uint64_t serial = 2; serial <= 6; ++serial) ASSERT_TRUE(Reserve(serial).ok());
+    ASSERT_TRUE(Grant(6, 1).status.ok());
+    ASSERT_TRUE(Grant(6, 2).status.ok());
+    ASSERT_TRUE(Commit(6, 256, true, 2).ok());
+  }
+  // The writer is gone and an own block is free: all that goes can be moved.
+  void ExpectMovableOnceClosed() {
+    Closed({1});
+    Release(1);
+    EXPECT_EQ(kv_in_.LookAtGoing().movable, 2);
+    EXPECT_EQ(kv_in_.MoveGoing().size(), 2u);
+    EXPECT_TRUE(kv_in_.CheckInvariants().ok()) << kv_in_.CheckInvariants();
+  }
+};
+
+TEST_F(KvInExtraTest, WholeKvThatAWriterMayStillReachIsNotMoved) {
+  BeginWholeInExtraBlocks();
   kv_in_.Shrink();
   KvIn::Going going = kv_in_.LookAtGoing();
   EXPECT_EQ(going.stuck, (std::vector<RequestId>{{7, 6}}));
   EXPECT_EQ(going.awaited, 2);
   EXPECT_TRUE(kv_in_.MoveGoing().empty());
-  Closed({1});
-  Release(1);
-  EXPECT_EQ(kv_in_.LookAtGoing().movable, 2);
-  EXPECT_EQ(kv_in_.MoveGoing().size(), 2u);
-  EXPECT_TRUE(kv_in_.CheckInvariants().ok()) << kv_in_.CheckInvariants();
+  ExpectMovableOnceClosed();
 }
 
-TEST_F(KvInTest, WhoSharesABlockInQuarantineIsNotMovedBeforeItsWriterIsGone) {
-  ASSERT_TRUE(kv_in_.Reserve(Spec(1), kEpoch, {kWriter}, now_).ok());
-  kv_in_.Grow({{10}, 4});
-  for (uint64_t serial = 2; serial <= 6; ++serial) ASSERT_TRUE(Reserve(serial).ok());
-  ASSERT_TRUE(Grant(6, 1).status.ok());
-  ASSERT_TRUE(Grant(6, 2).status.ok());
-  ASSERT_TRUE(Commit(6, 256, true, 2).ok()) << "whole without the first writer";
+TEST_F(KvInExtraTest, ARequestThatSharesAQuarantinedBlockIsMovedOnceTheWriterIsGone) {
+  BeginWholeInExtraBlocks();
   ASSERT_TRUE(kv_in_.Share({7, 6}, 1, Spec(7), kEpoch).ok());
   Release(6);
   kv_in_.Shrink();
@@ -402,11 +409,7 @@ TEST_F(KvInTest, WhoSharesABlockInQuarantineIsNotMovedBeforeItsWriterIsGone) {
   EXPECT_EQ(going.stuck, (std::vector<RequestId>{{7, 7}}));
   EXPECT_EQ(going.awaited, 3);
   EXPECT_TRUE(kv_in_.MoveGoing().empty());
-  Closed({1});
-  Release(1);
-  EXPECT_EQ(kv_in_.LookAtGoing().movable, 2);
-  EXPECT_EQ(kv_in_.MoveGoing().size(), 2u);
-  EXPECT_TRUE(kv_in_.CheckInvariants().ok()) << kv_in_.CheckInvariants();
+  ExpectMovableOnceClosed();
 }
 
 class KvInStagingTest : public KvInTest {

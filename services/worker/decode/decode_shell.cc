@@ -369,7 +369,7 @@ void DecodeShell::On(const scheduler::TellMode& effect) {
   orchestrator_.Send(std::move(message));
 }
 
-// Who has ended is told once for each context, which is of no more use then.
+// A context tells only once that a member's process has ended, and cannot be used afterwards.
 absl::StatusOr<int> DecodeShell::OpenSharing(const scheduler::SharingMembers& members) {
   const auto context = ContextOf(members.generation, members.first, members.size);
   if (!context.ok()) return context.status();

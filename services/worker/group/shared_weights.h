@@ -2,13 +2,13 @@
 // of its node (engine/model/sharing), as its core orders (scheduler::SharingEngine).
 //
 // To prepare, the members tell each other in which memory their layers are (their offers), each
-// under the epoch. One that has come later asks the others for theirs, so it does not matter in
-// which order they prepare, nor that what came to one before it prepared is lost. All else an
-// instance does by itself: it enters with the offers that it has, and reads from the others'
-// memory, or calls their engines, without this class.
+// under the epoch. A member drops the offers that reach it before it prepares, and asks the others
+// for theirs when it does; so the members may prepare in any order. All else an instance does by
+// itself: it enters with the offers that it has, and reads from the others' memory, or calls their
+// engines, without this class.
 //
-// The calls are carried out on a thread of its own, in their order; each waits for the step that
-// runs, and the next step for it.
+// The calls are carried out on a thread of its own, in their order. Each waits for the end of the
+// step that runs, and the next step waits for the call.
 #pragma once
 
 #include <cstdint>

@@ -36,7 +36,7 @@ namespace skein::services {
 class DecodeSpans {
  public:
   static constexpr size_t kOpenMax = 4096;
-  // Of one request: spans of steps and of preemptions. Behind the last one it goes on, to the end.
+  // Spans of steps and of preemptions of one plan, at most; the last one then lasts until the end.
   static constexpr int kPhasesMax = 64;
 
   explicit DecodeSpans(Tracer* tracer) : tracer_(tracer) {}

@@ -3,11 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
-#include <set>
+#include <utility>
 
 #include "scheduler/worker/decode/decode_core.h"
 #include "scheduler/worker/testing/decode_core_fixture.h"
+#include "services/worker/spans/testing/watched_core.h"
 
 namespace skein::services {
 namespace {
@@ -15,27 +15,21 @@ namespace {
 using scheduler::testing::DecodeTestConfig;
 using scheduler::testing::Of;
 using scheduler::testing::Spec;
-using Effects = std::vector<scheduler::DecodeEffect>;
+using testing::kParent;
+using testing::kTraced;
+using testing::kUnsampled;
+using testing::Named;
+using testing::Number;
+using WatchedDecode = testing::WatchedCoreTest<scheduler::DecodeCore, scheduler::DecodeEvent,
+                                               scheduler::DecodeEffect, DecodeSpans>;
 
-constexpr char kTraced[] = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-constexpr char kUnsampled[] = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
-constexpr uint64_t kParent = 0x00f067aa0ba902b7;
-
-// A DecodeCore and those who watch it. 10 blocks of 4 tokens; each event takes 1,000 us.
-class DecodeSpansTest : public ::testing::Test {
+// 10 blocks of 4 tokens.
+class DecodeSpansTest : public WatchedDecode {
  protected:
-  DecodeSpansTest() {
-    Do(scheduler::Tick{});
-    Do(scheduler::RegisterReplied{{absl::OkStatus(), {3}, 1'000'000'000}});
-  }
+  DecodeSpansTest() : WatchedDecode(DecodeTestConfig()) {}
   Effects Do(const scheduler::DecodeEvent& event) {
-    now_ += 1000;
-    Effects effects = core_.Handle(event, now_);
-    spans_.Saw(event, effects, now_);
+    Effects effects = WatchedDecode::Do(event);
     for (const auto& step : Of<scheduler::RunStep>(effects)) in_flight_ = step;
-    for (const auto& report : Of<scheduler::CallReport>(effects)) {
-      Do(scheduler::ReportReplied{report.request.serial, {}});
-    }
     return effects;
   }
   void Begin(uint64_t serial, int64_t prompt_tokens, int64_t max_tokens,
@@ -64,26 +58,9 @@ class DecodeSpansTest : public ::testing::Test {
       Do(done);
     }
   }
-  std::vector<Span> Named(const std::vector<Span>& all, const std::string& name) {
-    std::vector<Span> found;
-    for (const Span& span : all) {
-      if (span.name == name) found.push_back(span);
-    }
-    return found;
-  }
-  static int64_t Number(const Span& span, const std::string& name) {
-    for (const SpanAttribute& one : span.attributes) {
-      if (one.name == name) return std::get<int64_t>(one.value);
-    }
-    return -1;
-  }
 
-  int64_t now_ = 0;
   uint64_t calls_ = 1000;
   scheduler::RunStep in_flight_;
-  scheduler::DecodeCore core_{DecodeTestConfig()};
-  Tracer tracer_{TracerOptions()};
-  DecodeSpans spans_{&tracer_};
 };
 
 // The children of `whole` follow each other from its beginning to its end.

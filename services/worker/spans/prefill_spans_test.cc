@@ -4,36 +4,26 @@
 
 #include "scheduler/worker/prefill/prefill_core.h"
 #include "scheduler/worker/testing/prefill_core_fixture.h"
+#include "services/worker/spans/testing/watched_core.h"
 
 namespace skein::services {
 namespace {
 
-using scheduler::testing::Of;
 using scheduler::testing::PrefillTestConfig;
 using scheduler::testing::Spec;
-using Effects = std::vector<scheduler::PrefillEffect>;
+using testing::kParent;
+using testing::kSelf;
+using testing::kTraced;
+using testing::kUnsampled;
+using testing::Named;
+using testing::Number;
+using WatchedPrefill = testing::WatchedCoreTest<scheduler::PrefillCore, scheduler::PrefillEvent,
+                                                scheduler::PrefillEffect, PrefillSpans>;
 
-constexpr char kTraced[] = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-constexpr uint64_t kParent = 0x00f067aa0ba902b7;
-constexpr uint64_t kSelf = 3;  // in SP plans with instance 1
-
-// A PrefillCore and those who watch it: blocks of 4 tokens, steps of at most 4 tokens. Each event
-// takes 1,000 us.
-class PrefillSpansTest : public ::testing::Test {
+// Blocks of 4 tokens, steps of at most 4 tokens. In SP plans its instance works with instance 1.
+class PrefillSpansTest : public WatchedPrefill {
  protected:
-  PrefillSpansTest() {
-    Do(scheduler::Tick{});
-    Do(scheduler::RegisterReplied{{absl::OkStatus(), {kSelf}, 1'000'000'000}});
-  }
-  Effects Do(const scheduler::PrefillEvent& event) {
-    now_ += 1000;
-    Effects effects = core_.Handle(event, now_);
-    spans_.Saw(event, effects, now_);
-    for (const auto& report : Of<scheduler::CallReport>(effects)) {
-      Do(scheduler::ReportReplied{report.request.serial, {}});
-    }
-    return effects;
-  }
+  PrefillSpansTest() : WatchedPrefill(PrefillTestConfig()) {}
   Effects Assign(uint64_t serial, int64_t prompt_tokens, const std::string& traceparent) {
     auto spec = Spec(serial, prompt_tokens);
     spec->traceparent = traceparent;
@@ -49,27 +39,9 @@ class PrefillSpansTest : public ::testing::Test {
     Do(scheduler::OpenTransferReplied{
         {7, serial}, {5}, {{}, {{8}, {9}}, {}, "memory", 900'000'000}});
   }
-  static std::vector<Span> Named(const std::vector<Span>& all, const std::string& name) {
-    std::vector<Span> found;
-    for (const Span& span : all) {
-      if (span.name == name) found.push_back(span);
-    }
-    return found;
-  }
-  static int64_t Number(const Span& span, const std::string& name) {
-    for (const SpanAttribute& one : span.attributes) {
-      const auto* number = std::get_if<int64_t>(&one.value);
-      if (one.name == name && number != nullptr) return *number;
-    }
-    return -1;
-  }
 
-  int64_t now_ = 0;
   uint64_t calls_ = 0;
   uint64_t step_ = 0;
-  scheduler::PrefillCore core_{PrefillTestConfig()};
-  Tracer tracer_{TracerOptions()};
-  PrefillSpans spans_{&tracer_};
 };
 
 TEST_F(PrefillSpansTest, APlainPromptIsQueuedOneChunkAndAHandoff) {
@@ -132,7 +104,7 @@ TEST_F(PrefillSpansTest, ACancelledOneEndsWithAllThatWasOpen) {
 
 TEST_F(PrefillSpansTest, OthersHaveNoSpans) {
   Assign(1, 6, "");
-  Assign(2, 3, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00");
+  Assign(2, 3, kUnsampled);
   EXPECT_EQ(spans_.open(), 0u);
   Step();
   EXPECT_TRUE(tracer_.Take(100).empty());
