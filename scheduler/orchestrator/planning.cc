@@ -87,7 +87,7 @@ bool PrefillFlow::PlansLater(const std::string& model, TimeUs now) {
   }
   const PoolQueue queue = parts_.pools->QueueOf(model, pool, /*tried=*/{}, now);
   const auto least = std::min_element(queue.soonest.begin(), queue.soonest.end());
-  const double ahead_s = static_cast<double>(plans_ahead_us_) / kSecondUs;
+  const double ahead_s = static_cast<double>(plans_ahead_us_) * 1e-6;
   return least != queue.soonest.end() && least->first > ahead_s;
 }
 

@@ -80,6 +80,16 @@ TEST_F(RunningBatchTest, TheYoungestIsPreemptedAndComputesEverythingAnew) {
   EXPECT_EQ(running_.recomputed_tokens(), static_cast<uint64_t>(step[0].count - 1));
 }
 
+TEST_F(RunningBatchTest, OfSeveralTenantsTheOneThatHoldsMostBlocksIsPreempted) {
+  Start(1, 6, 30, "oldest");
+  Start(2, 14, 30, "burst");
+  Start(3, 3, 30, "youngest");
+  for (int steps = 0; running_.preemptions() == 0 && steps < 20; ++steps) Step();
+  ASSERT_EQ(running_.preemptions(), 1u);
+  EXPECT_EQ(sequences_.at({7, 2}).phase, DecodeSequence::Phase::kPreempted);
+  EXPECT_EQ(sequences_.at({7, 3}).phase, DecodeSequence::Phase::kRunning);
+}
+
 TEST_F(RunningBatchTest, ASequenceInTheStepInFlightStaysInIt) {
   Start(1, 6);
   running_.GrowTables();

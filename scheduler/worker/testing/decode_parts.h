@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <memory>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -77,8 +79,11 @@ class DecodePartsTest : public ::testing::Test {
     return sequences_.at(spec->id);
   }
   // It runs, with one token.
-  DecodeSequence& Start(uint64_t serial, int64_t prompt_tokens, int64_t max_tokens = 30) {
-    DecodeSequence& sequence = MakeWhole(Spec(serial, prompt_tokens, max_tokens));
+  DecodeSequence& Start(uint64_t serial, int64_t prompt_tokens, int64_t max_tokens = 30,
+                        const std::string& tenant = "") {
+    const std::shared_ptr<RequestSpec> spec = Spec(serial, prompt_tokens, max_tokens);
+    spec->tenant = tenant;
+    DecodeSequence& sequence = MakeWhole(spec);
     sequences_.Run(sequence, "", {});
     sequences_.AddToken(sequence, 40, "");
     running_.Add(sequence, sequence.KnownTokens() - 1);
