@@ -9,6 +9,7 @@ from binaries import binaries  # noqa: E402
 from cluster import free_ports  # noqa: E402
 from emulated import emulated_model  # noqa: E402
 from supervised import Supervised  # noqa: E402
+from tls import TlsCluster  # noqa: E402
 
 
 def add_arguments(parser):
@@ -21,6 +22,7 @@ def add_arguments(parser):
     parser.add_argument("--streams", type=int, default=16)
     parser.add_argument("--tokens", type=int, default=500, help="of the shortest answer; the longest has nearly twice as many")
     parser.add_argument("--model", default="", help="a folder of weights for device=cpu with reproducible sums; empty: emulated workers")
+    parser.add_argument("--tls", action="store_true", help="all connections in TLS, with certificates by role")
     parser.add_argument("--out", default="", help="file for the result as JSON")
     parser.add_argument("--config", default="opt", help="of bazel; empty: fastbuild")
     parser.add_argument("--bin", default="", help="bazel-bin of binaries that are built already")
@@ -48,7 +50,7 @@ class Redundant(Supervised):
                 self.start_worker(role, i)
         for name in self.routers:
             self.run(name, "router", ["--orchestrator=" + self.orchestrator, "--port=0", "--model=%s=%s" % (self.name, self.model)])
-        self.urls = ["http://127.0.0.1:%d" % self.ports[name] for name in self.routers]
+        self.urls = ["%s://127.0.0.1:%d" % (self.scheme, self.ports[name]) for name in self.routers]
         for self.url in reversed(self.urls):
             self.await_ready()
         self.until(lambda: self.serving() >= len(self.workers()), "each worker serves")
@@ -67,14 +69,19 @@ class Redundant(Supervised):
         assert not bad, "\n".join(bad)
 
 
+class InTls(TlsCluster, Redundant):
+    """The same, each process with a certificate of its role."""
+
+
 def cluster_of(options, folder, store=("--store=embedded",)):
     model = options.model or emulated_model(folder, str(ROOT / "deploy/models/fledgling"), 65536)
     device = ["--reproducible=on"] if options.model else ["--device=emulated"]
     step = [] if options.model else ["--emulated-decode-step-us=%d" % options.step_us]
-    return Redundant(binaries(options.bin, options.config), model, routers=options.routers, orchestrators=options.orchestrators, store=store,
-                     prefill=options.prefill, decode=options.decode,
-                      worker_flags=device, decode_flags=[*step, "--drain-grace-s=%g" % options.drain_grace_s],
-                      orchestrator_flags=["--state-dir=" + os.path.join(folder, "state")], restart_after_s=1)
+    kind = InTls if options.tls else Redundant
+    return kind(binaries(options.bin, options.config), model, routers=options.routers, orchestrators=options.orchestrators, store=store,
+                prefill=options.prefill, decode=options.decode,
+                worker_flags=device, decode_flags=[*step, "--drain-grace-s=%g" % options.drain_grace_s],
+                orchestrator_flags=["--state-dir=" + os.path.join(folder, "state")], restart_after_s=1)
 
 
 def load_of(options):

@@ -10,14 +10,27 @@ sys.path[:0] = [HERE, os.path.join(HERE, "..", "cluster")]
 from cluster import binaries_from_argv, run_tests  # noqa: E402  pylint: disable=wrong-import-position
 from emulated import emulated_model  # noqa: E402  pylint: disable=wrong-import-position
 from supervised import Supervised  # noqa: E402  pylint: disable=wrong-import-position
+from tls import TlsCluster  # noqa: E402  pylint: disable=wrong-import-position
 
 FLEDGLING = "deploy/models/fledgling"
 STREAMS = 6
 LOAD = ["--streams=%d" % STREAMS, "--prompts=8", "--prompt-tokens=24", "--tokens=200", "--stop-s=1"]
 
 
-def cluster_of(folder, **more):
-    return Supervised(binaries_from_argv(), emulated_model(folder, FLEDGLING), worker_flags=["--device=emulated"],
+class InTls(TlsCluster, Supervised):
+    """With API keys, too."""
+
+    def before_start(self):
+        keys = os.path.join(self.folder, "keys")
+        with open(keys, "w", encoding="utf-8") as file:
+            file.write("sk-chaos\n")
+        os.chmod(keys, 0o600)
+        self.flags["router"] = ["--api-key-file=" + keys]
+        self.environments["skeinctl"]["SKEIN_API_KEY"] = "sk-chaos"
+
+
+def cluster_of(folder, kind=Supervised, **more):
+    return kind(binaries_from_argv(), emulated_model(folder, FLEDGLING), worker_flags=["--device=emulated"],
                       decode_flags=["--emulated-decode-step-us=10000", "--drain-grace-s=1"],
                       orchestrator_flags=["--state-dir=" + os.path.join(folder, "state")], **more)
 
@@ -63,6 +76,17 @@ def a_killed_router_fails_its_own_streams_and_no_answer_is_wrong():
         cluster.assert_idle_and_whole()
 
 
+def a_cluster_in_tls_with_keys_is_measured_and_broken():
+    with tempfile.TemporaryDirectory() as folder, cluster_of(folder, InTls) as cluster:
+        bench = [cluster.binaries["skeinctl"], "bench", "--url", cluster.url, "--requests=4", "--input-tokens=16", "--output-tokens=8"]
+        environment = {**os.environ, **cluster.environments["skeinctl"]}
+        subprocess.run(bench, check=True, env=environment)
+        done = subprocess.run([*bench, "--api-key=wrong"], env=environment, stderr=subprocess.PIPE, text=True, check=False)
+        assert done.returncode == 1 and "was answered 401: The API key" in done.stderr, done
+        assert_unnoticed(*cluster.chaos("kill-decode", *LOAD), ["kill-decode"])
+        cluster.assert_idle_and_whole()
+
+
 def nothing_is_broken_unless_somebody_agrees():
     with tempfile.TemporaryDirectory() as folder, cluster_of(folder, prefill=1, decode=1) as cluster:
         done = subprocess.run([cluster.binaries["skeinctl"], "chaos", "--orchestrator", cluster.orchestrator, "kill-decode"],
@@ -76,5 +100,5 @@ def nothing_is_broken_unless_somebody_agrees():
 if __name__ == "__main__":
     run_tests(workers_and_orchestrator_break_and_no_client_notices,
               faults_in_the_midst_of_handoffs_and_switches_are_not_noticed,
-              a_killed_router_fails_its_own_streams_and_no_answer_is_wrong,
+              a_killed_router_fails_its_own_streams_and_no_answer_is_wrong, a_cluster_in_tls_with_keys_is_measured_and_broken,
               nothing_is_broken_unless_somebody_agrees)

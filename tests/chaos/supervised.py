@@ -69,7 +69,8 @@ class Supervised(Cluster):
         command = [self.binaries["skeinctl"], "chaos", "--orchestrator", self.orchestrator, "--url", self.url, "--yes",
                    "--out", result, *arguments]
         end = time.monotonic() + limit_s
-        with subprocess.Popen(bound(command), stdin=subprocess.DEVNULL) as played:
+        environment = {**os.environ, **self.environments.get("skeinctl", {})}
+        with subprocess.Popen(bound(command), stdin=subprocess.DEVNULL, env=environment) as played:
             try:
                 while played.poll() is None:
                     assert time.monotonic() < end, "skeinctl chaos did not end within %d s" % limit_s
