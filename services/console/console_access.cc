@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/admin/admin_access.h"
 #include "services/http/error.h"
+#include "services/http/site_check.h"
 
 namespace skein::services {
 namespace {
@@ -30,13 +31,7 @@ std::string NameOf(std::string_view host) {
   return std::string(host.substr(0, host.find(':')));
 }
 
-bool IsOwnOrigin(std::string_view origin, std::string_view host) {
-  const std::string own(host), said(origin);
-  return absl::EqualsIgnoreCase(said, "http://" + own) ||
-         absl::EqualsIgnoreCase(said, "https://" + own);
-}
-
-// Another page's script, image or frame; a link that a person follows is none.
+// By another page's script, image or frame. A link that a person follows is not meant.
 bool IsFromAnotherPage(const http::Request& request) {
   const std::string_view site = request.Get("Sec-Fetch-Site");
   if (site != "cross-site" && site != "same-site") return false;
@@ -67,7 +62,7 @@ std::optional<http::Response> RefuseConsole(const http::Request& request,
                                {}, "unknown_host");
   }
   const std::string_view origin = request.Get("Origin");
-  if ((!origin.empty() && !IsOwnOrigin(origin, host)) || IsFromAnotherPage(request)) {
+  if ((!origin.empty() && !http::IsOriginOf(origin, host)) || IsFromAnotherPage(request)) {
     return http::ErrorResponse(403, "Pages of other sites may not use the console.", {},
                                "other_origin");
   }

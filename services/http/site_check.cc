@@ -34,16 +34,13 @@ bool ChangesState(const Request& request) {
   return request.method != "GET" && request.method != "HEAD" && request.method != "OPTIONS";
 }
 
-// Whether `origin` is "http://" or "https://" and the Host header.
-bool IsOwnOrigin(std::string_view origin, const Request& request) {
-  const size_t scheme = origin.find("://");
-  const std::string_view host = request.Get("Host");
-  return scheme != std::string_view::npos && !host.empty() &&
-         absl::AsciiStrToLower(std::string(origin.substr(scheme + 3))) ==
-             absl::AsciiStrToLower(std::string(host));
-}
-
 }  // namespace
+
+bool IsOriginOf(std::string_view origin, std::string_view host) {
+  const std::string given(origin), own(host);
+  return !own.empty() && (absl::EqualsIgnoreCase(given, "http://" + own) ||
+                          absl::EqualsIgnoreCase(given, "https://" + own));
+}
 
 bool IsLoopbackHost(std::string_view host) {
   const std::string name = absl::AsciiStrToLower(std::string(host));
@@ -80,7 +77,7 @@ std::optional<Response> SiteCheck::Refuse(const Request& request, const Cors& co
       origin.empty()
           ? absl::EqualsIgnoreCase(std::string(request.Get("Sec-Fetch-Site")), "cross-site") &&
                 !cors.AllowsAny()
-          : !cors.Allows(origin) && !IsOwnOrigin(origin, request);
+          : !cors.Allows(origin) && !IsOriginOf(origin, request.Get("Host"));
   if (!foreign) return std::nullopt;
   return ErrorResponse(403,
                        absl::StrCat("Pages of origin '", origin.substr(0, 256),

@@ -23,6 +23,10 @@ namespace skein::services::http {
 // "127.0.0.1", "localhost", "[::1]" and the like: only this machine reaches it.
 bool IsLoopbackHost(std::string_view host);
 
+// Whether `origin`, of an Origin header, is that of the server whose Host header is `host`, by http
+// or https; case does not matter.
+bool IsOriginOf(std::string_view origin, std::string_view host);
+
 class SiteCheck {
  public:
   // Any Host header is taken.

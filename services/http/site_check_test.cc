@@ -73,6 +73,16 @@ TEST_F(SiteCheckTest, WhereAnyNameIsTakenTheOriginStillCounts) {
   EXPECT_FALSE(any.Refuse(Of("POST", {{"Sec-Fetch-Site", "cross-site"}}), all).has_value());
 }
 
+TEST(OriginOf, IsSchemeAndHostHeader) {
+  EXPECT_TRUE(IsOriginOf("http://router:8000", "router:8000"));
+  EXPECT_TRUE(IsOriginOf("https://ROUTER:8000", "Router:8000"));
+  for (const char* origin :
+       {"http://router", "http://router:8001", "ftp://router:8000", "router:8000", "null", ""}) {
+    EXPECT_FALSE(IsOriginOf(origin, "router:8000")) << origin;
+  }
+  EXPECT_FALSE(IsOriginOf("http://", "")) << "a request without a Host header";
+}
+
 TEST(LoopbackHost, IsWhatOnlyThisMachineReaches) {
   for (const char* host : {"127.0.0.1", "127.1.2.3", "localhost", "::1", "[::1]"}) {
     EXPECT_TRUE(IsLoopbackHost(host)) << host;

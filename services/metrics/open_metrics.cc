@@ -51,13 +51,13 @@ std::string Seconds(double unix_s) {
   return std::to_string(ms / 1000) + "." + std::string(3 - rest.size(), '0') + rest;
 }
 
-std::string Escaped(std::string_view text, bool quotes) {
+std::string Escaped(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   for (const char c : text) {
     if (c == '\n') {
       out += "\\n";
-    } else if (c == '\\' || (c == '"' && quotes)) {
+    } else if (c == '\\' || c == '"') {
       out += '\\';
       out += c;
     } else {
@@ -69,7 +69,7 @@ std::string Escaped(std::string_view text, bool quotes) {
 
 void AddLabel(const std::string& name, const std::string& value, std::string* out) {
   if (!out->empty()) *out += ',';
-  *out += name + "=\"" + Escaped(value, /*quotes=*/true) + "\"";
+  *out += name + "=\"" + Escaped(value) + "\"";
 }
 
 // "name{labels} value\n"; `bound` empty: there is no le.
@@ -127,7 +127,7 @@ void AddFamily(const MetricFamily& family, const Exemplars& exemplars, std::stri
   if (type == "counter") name.resize(name.size() - kTotal.size());
   *out += "# TYPE " + name + " " + type + "\n";
   if (!family.help.empty()) {
-    *out += "# HELP " + name + " " + Escaped(family.help, /*quotes=*/true) + "\n";
+    *out += "# HELP " + name + " " + Escaped(family.help) + "\n";
   }
   for (const ClientMetric& metric : family.metric) {
     switch (family.type) {

@@ -27,8 +27,8 @@ struct OtlpExporterOptions {
   TraceEndpoint endpoint;
   std::vector<SpanAttribute> resource;  // of the process
   size_t batch_spans_max = 512;
-  std::chrono::milliseconds interval{
-      1000};  // between two looks at the queue, which is then emptied
+  // Between two looks at the queue, which is emptied each time.
+  std::chrono::milliseconds interval{1000};
   std::chrono::milliseconds timeout{10'000};  // of one call
   std::chrono::milliseconds first_pause{1000};
   std::chrono::milliseconds longest_pause{30'000};  // also if Retry-After asks for more
@@ -78,9 +78,10 @@ class OtlpExporter {
   bool flushing_ = false;      // guarded by mu_
   Clock::time_point stop_by_;  // guarded by mu_; once stopping_
   bool stopping_ = false;      // guarded by mu_
-  std::chrono::milliseconds pause_{
-      0};            // of its thread: the latest between two calls; 0: the collector answers
-  std::string why_;  // likewise: what was wrong with the latest call
+  // Of its thread: the latest pause between two calls, 0 while the collector answers; and what was
+  // wrong with the latest call.
+  std::chrono::milliseconds pause_{0};
+  std::string why_;
   std::thread thread_;
 };
 

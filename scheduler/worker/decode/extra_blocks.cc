@@ -34,8 +34,8 @@ void ExtraBlocks::RunTimers() {
   for (const RequestId id : parts_.kv_in->LookAtGoing().coming) {
     parts_.ends->Touch(id);
     parts_.ends->End(parts_.sequences->at(id), FinishReason::kError,
-                     absl::UnavailableError("the instance takes its weights back, which takes "
-                                            "blocks into which the KV had not come yet"));
+                     absl::UnavailableError("the instance takes its weights back, and with "
+                                            "them the blocks that the KV was coming into"));
   }
 }
 

@@ -6,7 +6,7 @@ import { count } from "./format.mjs";
 
 const kKeptS = 300;
 const kHeight = 130;
-const kClockSetBackS = 5; // by more than messages are late: what was before is of another time
+const kClockSetBackS = 5; // a clock that goes back by more was set, so earlier samples are dropped
 
 /** The samples of the last kKeptS seconds, one a second. */
 export class History {

@@ -82,7 +82,7 @@ export class PromptBox {
     this.output.append(written);
     let held = "";
     let pieces = 0;
-    setText(byId("prompt-status"), "The answer comes.");
+    setText(byId("prompt-status"), "Receiving the answer.");
     for (;;) {
       const { done, value } = await reader.read();
       if (done) return pieces;

@@ -26,7 +26,7 @@ std::vector<size_t> Iota(size_t n) {
 
 double Seconds(int64_t us) { return static_cast<double>(us) * 1e-6; }
 
-// error.type of spans and metrics; empty: it was answered as asked.
+// The error.type of spans and metrics. Empty: the request was answered as asked.
 std::string_view ErrorTypeOf(int status, const openai::ApiError& error) {
   if (status == 499) return "client_disconnected";
   if (!error.code.empty()) return error.code;
@@ -411,8 +411,9 @@ void Answer::CountAnswer(int status, const openai::ApiError& error, int64_t now_
                                      Seconds(first_token_us_ - plan_.arrived_us));
 }
 
-// What a tenant has used: what instances may have worked for. A request that was refused, or that
-// failed before its first token, costs nothing; one whose client has left costs its prompt.
+// A tenant is charged for what instances may have worked for. A request that was refused, or that
+// failed before its first token, costs nothing; one whose client has left costs its prompt and the
+// tokens that had come.
 void Answer::Charged(int status, std::string_view outcome, const openai::ApiError& error,
                      const openai::Usage& usage) {
   using scheduler::tenants::Outcome;

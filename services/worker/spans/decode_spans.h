@@ -58,8 +58,8 @@ class DecodeSpans {
     bool in_group = false;
     int64_t steps = 0, group_steps = 0, tokens = 0, preemptions = 0, recomputed = 0;
     int64_t last_us = 0;  // its latest step or token
-    std::optional<std::pair<scheduler::FinishReason, absl::Status>>
-        ended;  // as its router was told
+    // As its router was told.
+    std::optional<std::pair<scheduler::FinishReason, absl::Status>> ended;
   };
 
   template <class Event>
