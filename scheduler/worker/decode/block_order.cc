@@ -56,7 +56,8 @@ RequestId BlockOrder::VictimFrom(std::set<Rank>::const_iterator from, BlocksOf b
     const Rank* last = nullptr;  // of those that may be preempted
   };
   std::map<std::string_view, Holds> tenants;
-  for (auto it = running_.lower_bound(Rank{last.before, INT64_MIN, {}}); it != running_.end(); ++it) {
+  for (auto it = running_.lower_bound(Rank{last.before, INT64_MIN, {}}); it != running_.end();
+       ++it) {
     const Owner& owner = known_.at(it->id).owner;
     Holds& holds = tenants[owner.tenant];
     holds.blocks += blocks_of(it->id);
