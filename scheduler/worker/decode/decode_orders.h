@@ -89,7 +89,8 @@ class DecodeOrders {
   absl::Status CheckInvariants() const;
 
  private:
-  // When there are more, all are forgotten. Announcements name those that still write again.
+  // When there are more, all are forgotten; further announcements name those again that still
+  // write.
   static constexpr size_t kExcusedMax = 4096;
 
   void CancelUnclaimed(const CancelRequest& cancel);
