@@ -116,7 +116,7 @@ void BlockPool::Change(BlockId id, const Block& to) {
 // ---- extra blocks ----
 
 void BlockPool::Grow(BlockRange extra) {
-  SKEIN_CHECK_MSG(extra_.count == 0, "the extra blocks of before are there still");
+  SKEIN_CHECK_MSG(extra_.count == 0, "Shrink comes before another Grow");
   const int64_t end = extra.first.value + extra.count;
   SKEIN_CHECK_MSG(extra.count >= 0 && !IsOwn(extra.first) && end <= INT32_MAX,
                   "extra blocks are above the own ones");
@@ -143,7 +143,7 @@ void BlockPool::Shrink() {
 
 std::optional<BlockId> BlockPool::Replace(BlockId going) {
   const Block block = InUse(going, "only held blocks are replaced");
-  SKEIN_CHECK_MSG(Goes(going), "the block stays");
+  SKEIN_CHECK_MSG(Goes(going), "only blocks that go are replaced");
   if (own_runs_.empty()) return std::nullopt;
   const BlockId own{own_runs_.Take(1).start};
   Change(own, {.tables = block.tables});

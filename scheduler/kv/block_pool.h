@@ -7,8 +7,8 @@
 // have a reference to it. Shared blocks are only read.
 //
 // Extra blocks come (Grow) and go (Shrink) while the others are used. Own ones are taken first, so
-// that few extra ones are in use when they go. From Shrink on none of them is given to anybody: the
-// free ones are no part of the pool any more, and each other one is none when nothing keeps it. So
+// that few extra ones are in use when they go. From Shrink on none of them is given out: the free
+// ones leave the pool at once, and each of the others leaves it when nothing keeps it any more. So
 // free + held + cached == total all the time.
 //
 // Invariants, by number:
@@ -69,16 +69,16 @@ class BlockPool {
   void Quarantine(std::span<const BlockId> blocks);
   void EndQuarantine(std::span<const BlockId> blocks);
 
-  // Extra blocks are there from now on, also those among them that were to go. REQUIRES: all of the
-  // Grow before go; these are above the own ones.
+  // The extra blocks come. Those among them that were to go stay. REQUIRES: all blocks of an
+  // earlier Grow go (Shrink); `extra` is above the own ones.
   void Grow(BlockRange extra);
   // The extra blocks go. Without any nothing changes.
   void Shrink();
   // The block is an extra one that goes. REQUIRES: it is in use.
   bool Goes(BlockId block) const { return !Stays(block); }
   int64_t going() const { return going_; }  // such blocks
-  // An own block takes the place of one that goes, in as many tables; nullopt: none is free. What
-  // quarantines it has it keeps. REQUIRES: a table uses `going`.
+  // An own block takes the place of one that goes, in as many tables; nullopt: no own one is free.
+  // The quarantines of `going` stay with it. REQUIRES: a table uses `going`.
   std::optional<BlockId> Replace(BlockId going);
 
   int64_t own() const { return own_; }

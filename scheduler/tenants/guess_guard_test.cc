@@ -1,4 +1,4 @@
-// Who tries keys is slowed down, and nobody else.
+// An address that tries keys is slowed down, and no other.
 #include "scheduler/tenants/guess_guard.h"
 
 #include <gtest/gtest.h>

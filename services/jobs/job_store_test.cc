@@ -191,7 +191,7 @@ TEST_F(JobStoreTest, ListsFilesInPages) {
   EXPECT_TRUE(absl::IsNotFound(store_->ListFiles(request).status()));
 }
 
-// What is another owner's is not there, in whatever way it is asked for.
+// What belongs to another owner is not there, whichever call asks for it.
 TEST_F(JobStoreTest, FilesAndJobsAreThereForTheirOwnersAlone) {
   Reopen();
   for (const auto& [id, owner] : {std::pair("file-1", "a"), std::pair("file-2", "b"),

@@ -16,10 +16,6 @@ using prometheus::MetricType;
 constexpr std::string_view kTotal = "_total";
 constexpr std::string_view kMediaType = "application/openmetrics-text";
 
-bool EndsWith(std::string_view text, std::string_view end) {
-  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
-}
-
 std::string Number(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
@@ -105,7 +101,7 @@ void AddHistogram(const std::string& name, const ClientMetric& metric,
 const char* TypeOf(const MetricFamily& family) {
   switch (family.type) {
     case MetricType::Counter:
-      return EndsWith(family.name, kTotal) ? "counter" : "unknown";
+      return family.name.ends_with(kTotal) ? "counter" : "unknown";
     case MetricType::Gauge:
       return "gauge";
     case MetricType::Histogram:

@@ -142,7 +142,7 @@ TEST_F(TenantsTest, RequestsPerMinuteCountWhateverBecomesOfThem) {
   EXPECT_EQ(refused.status, 429);
   EXPECT_EQ(HeaderOf(refused, "X-Skein-Exceeded"), "requests_per_minute");
   EXPECT_EQ(cluster_->specs().size(), 1u);
-  // A file that is read again forgives nothing.
+  // Reading the file again does not reset what was used.
   ASSERT_TRUE(edge_->ReadKeys().ok());
   EXPECT_EQ(Complete("one", 4).status, 429);
   Write("one tenant=a\n", "tenants: {a: }");

@@ -79,8 +79,8 @@ class DecodeOrders {
     return early_aborts_.Has(id, epoch, writer);
   }
 
-  // A writer of an older build, which shows no permit. The permissions of transfers are the shell's
-  // otherwise (OpenTransferRequest::unpermitted).
+  // Whether it is a writer of an older build, which shows no permit. Permits themselves are checked
+  // by the shell (OpenTransferRequest::unpermitted).
   bool IsExcused(Incarnation writer) const { return excused_.count(writer) > 0; }
 
   // Why a message about a sequence comes too late.
@@ -89,7 +89,8 @@ class DecodeOrders {
   absl::Status CheckInvariants() const;
 
  private:
-  // Beyond it, the processes are forgotten, and those that still live are announced again.
+  // When there are more, all are forgotten; further announcements name those again that still
+  // write.
   static constexpr size_t kExcusedMax = 4096;
 
   void CancelUnclaimed(const CancelRequest& cancel);

@@ -182,7 +182,7 @@ class KvIn {
   }
   void Shrink() {
     pool_.Shrink();
-    freed_ = true;  // their number is told as soon
+    freed_ = true;  // so that the new number is reported at once
   }
   // What keeps blocks that go.
   struct Going {

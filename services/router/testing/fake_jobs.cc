@@ -15,7 +15,7 @@ constexpr size_t kPieceBytes = 64 << 10;
 grpc::Status NoFile(const std::string& id) {
   return {grpc::StatusCode::NOT_FOUND, "no file " + id};
 }
-// Whether what the request may name an owner of is there for it.
+// Whether a file or job is there for the request: it names no owner, or the right one.
 template <class Request, class Thing>
 bool Owns(const Request& request, const Thing& thing) {
   return !request.has_owner() || request.owner() == thing.owner();

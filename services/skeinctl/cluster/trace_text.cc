@@ -27,18 +27,14 @@ std::string BytesText(double bytes) {
                    : absl::StrFormat("%.1f %s", bytes, kUnits[unit]);
 }
 
-bool EndsWith(std::string_view text, std::string_view end) {
-  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
-}
-
 // "estimated 1.5 ms" for skein.estimated_us.
 std::string ValueText(std::string_view* name, const Json& value) {
-  if (value.is_number() && EndsWith(*name, "_us")) {
+  if (value.is_number() && name->ends_with("_us")) {
     name->remove_suffix(3);
     return Milliseconds(value.get<int64_t>() * 1000);
   }
   if (value.is_number() && *name == "bytes") return BytesText(value.get<double>());
-  if (value.is_number() && EndsWith(*name, "gb_per_s")) {
+  if (value.is_number() && name->ends_with("gb_per_s")) {
     return absl::StrFormat("%.3f", value.get<double>());
   }
   if (value.is_string()) return value.get<std::string>();
