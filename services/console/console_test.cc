@@ -258,7 +258,7 @@ TEST_F(ConsoleTest, ExplainsARequest) {
   const http::Response found = Ask("GET", "/console/explain?cell=0&request=cmpl-1");
   ASSERT_EQ(found.status, 200) << found.body;
   EXPECT_EQ(Json::parse(found.body)["requests"][0]["plans"][0]["chunks"][0]["instances"],
-            Json::array({1}));
+            Json::array({"1"}));
   EXPECT_EQ(Ask("GET", "/console/explain?request=other").status, 404);
   for (const char* query : {"", "?request=", "?request=a&cell=1", "?request=a&cell=x", "?%"}) {
     EXPECT_EQ(Ask("GET", std::string("/console/explain") + query).status, 400) << query;
