@@ -9,7 +9,7 @@ namespace skein::scheduler {
 namespace {
 
 constexpr TimeUs kLease = 3 * kSecondUs;
-constexpr TimeUs kDeaf = kLease * 2 / 3;
+constexpr TimeUs kDeaf = kLease / 3;
 constexpr TimeUs kTick = kLease / 16;  // how late a tick may find it out
 
 class DeafTest : public OrchestratorCoreTest {
@@ -43,10 +43,10 @@ TEST_F(DeafTest, OneThatSpeaksIsEnough) {
 
 TEST_F(DeafTest, AnOperatorsOrderIsNotTheirWord) {
   for (int i = 0; i < 4; ++i) {
-    Until(now_ + kDeaf / 4 - kTick);
+    Until(now_ + kDeaf / 4 - kTick / 4);
     Do(DrainCalled{Call(), {.instance = decode_, .undo = true}});
   }
-  EXPECT_EQ(SaysUntil(now_ + 6 * kTick).size(), 1u);
+  EXPECT_EQ(SaysUntil(now_ + 4 * kTick).size(), 1u);
 }
 
 // Processes that end close their streams: then nobody is left to be heard.

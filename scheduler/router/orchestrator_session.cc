@@ -75,14 +75,15 @@ void OrchestratorSession::EndsWereHeard() {
   ended_asked_ = 0;
 }
 
-// The stream may be half-open: only this side believes in it. A report that is not answered within
-// half of the lease leaves time to open another stream before the orchestrator gives this router
-// up. A hello may be long, so it has more time.
+// The stream may be half-open: only this side believes in it. Or the leader stands still, and
+// another one leads meanwhile. A report that is not answered within a third of the lease leaves
+// time to open another stream before the orchestrator gives this router up. A hello may be long, so
+// it has more time.
 void OrchestratorSession::Await(Phase phase, TimeUs now) {
   phase_ = phase;
   const TimeUs patience_us = config_.answer_timeout_us;
   answer_by_us_ =
-      now + (phase == Phase::kReporting ? std::min(patience_us, lease_us_ / 2) : patience_us);
+      now + (phase == Phase::kReporting ? std::min(patience_us, lease_us_ / 3) : patience_us);
   ended_asked_ = ended_.size();
 }
 

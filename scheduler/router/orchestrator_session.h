@@ -2,7 +2,8 @@
 // reports, repeats ended requests until acknowledged, reopens a broken stream, refuses an
 // orchestrator with an older generation, leaves. Part of RouterCore.
 //
-// A hello, a report or a goodbye that is not answered within answer_timeout_us closes the stream.
+// A hello, a report or a goodbye that is not answered within answer_timeout_us closes the stream; a
+// report already after a third of the lease.
 // Bounded: at most kMaxEnded ends are remembered; the oldest go first.
 #pragma once
 

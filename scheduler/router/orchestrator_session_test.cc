@@ -150,9 +150,11 @@ TEST_F(OrchestratorSessionTest, AHalfOpenStreamIsClosedWithinTheLease) {
   Connect();
   const TimeUs heard_us = now_;
   now_ = session_.NextDeadline();
+  const TimeUs reported_us = now_;
   Take<SendRouterReport>();
   now_ = session_.NextDeadline();
   Take<CloseLink>();
+  EXPECT_EQ(now_, reported_us + kLeaseUs / 3) << "another one may lead by then";
   now_ = session_.NextDeadline();
   Take<OpenLink>();
   EXPECT_LT(now_, heard_us + kLeaseUs);

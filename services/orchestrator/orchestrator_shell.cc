@@ -123,8 +123,10 @@ void OrchestratorShell::StepDown(const std::string& why) {
     const grpc::Status ended = ToGrpc(absl::AbortedError(why));
     drains_.AbortAll(ended);
     changes_.AbortAll(ended);
-    workers_.CloseAll(ended);
-    routers_.CloseAll(ended);
+    // Who leads next is not known yet; those at the streams ask the others first.
+    const grpc::Status stands_by = ToGrpc(StandbyError(""));
+    workers_.CloseAll(stands_by);
+    routers_.CloseAll(stands_by);
   });
 }
 

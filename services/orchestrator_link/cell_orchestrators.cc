@@ -31,6 +31,21 @@ bool OrchestratorIsGone(const absl::Status& status) {
   return absl::IsUnavailable(status) && !LeaderOf(status).has_value();
 }
 
+namespace {
+
+int64_t PassedOverUs(CellOrchestrators::Failure how) {
+  switch (how) {
+    case CellOrchestrators::Failure::kSilent:
+      return CellOrchestrators::kSilentUs;
+    case CellOrchestrators::Failure::kSteppedDown:
+      return CellOrchestrators::kSteppedDownUs;
+    default:
+      return CellOrchestrators::kFailedUs;
+  }
+}
+
+}  // namespace
+
 CellOrchestrators::CellOrchestrators(std::string_view cell) {
   for (const absl::string_view endpoint :
        absl::StrSplit(absl::string_view(cell.data(), cell.size()), '+')) {
@@ -83,7 +98,7 @@ bool CellOrchestrators::Failed(const std::string& orchestrator, Failure how,
     answered_ = true;
     all_[failed].avoid_until_us = INT64_MIN;
   } else {
-    all_[failed].avoid_until_us = now_us + (how == Failure::kSilent ? kSilentUs : kFailedUs);
+    all_[failed].avoid_until_us = now_us + PassedOverUs(how);
   }
   if (current_ != failed) return false;  // another call has found that already
   if (!leader.empty()) {
@@ -111,9 +126,9 @@ bool CellOrchestrators::Failed(const std::string& orchestrator, Failure how,
 }
 
 bool CellOrchestrators::Failed(const std::string& orchestrator, const absl::Status& status,
-                               int64_t now_us) {
+                               int64_t now_us, bool led) {
   if (const auto leader = LeaderOf(status)) {
-    return Failed(orchestrator, Failure::kStandby, *leader, now_us);
+    return Failed(orchestrator, led ? Failure::kSteppedDown : Failure::kStandby, *leader, now_us);
   }
   if (OrchestratorIsGone(status)) return Failed(orchestrator, Failure::kTransport, "", now_us);
   if (absl::IsDeadlineExceeded(status)) return Failed(orchestrator, Failure::kSilent, "", now_us);

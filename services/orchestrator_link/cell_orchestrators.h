@@ -10,6 +10,8 @@
 // knows: an orchestrator that has just failed is passed over for a while (kFailedUs, kSilentUs)
 // although it is named, as long as another one answers. So a call waits at most once for an
 // orchestrator that is stopped or cut off, until a successor has had the time to win its election.
+// So is one that has led and says that it does so no longer (kSteppedDownUs): it may have stepped
+// aside because nothing reaches it, and a call of it would wait for long.
 //
 // Thread-safe. Times: microseconds of a monotonic clock.
 #pragma once
@@ -39,8 +41,11 @@ class CellOrchestrators {
  public:
   // The connection failed: a process that is gone, or restarts.
   static constexpr int64_t kFailedUs = 1'000'000;
-  // It did not answer in time.
-  static constexpr int64_t kSilentUs = 3'000'000;
+  // It did not answer in time, which took a second or more. 3 s after its last answer another one
+  // leads, also with etcd's leases.
+  static constexpr int64_t kSilentUs = 2'000'000;
+  // It stepped down. Another one that looks at the store claims the leadership within that.
+  static constexpr int64_t kSteppedDownUs = 500'000;
 
   // As ParseCell takes it. REQUIRES: ParseCell accepts it.
   explicit CellOrchestrators(std::string_view cell);
@@ -51,9 +56,10 @@ class CellOrchestrators {
   // A round begins with Current.
   void BeginRound();
   enum class Failure {
-    kTransport,  // the connection failed, or broke
-    kSilent,     // no answer in time
-    kStandby,    // it stands by
+    kTransport,    // the connection failed, or broke
+    kSilent,       // no answer in time
+    kStandby,      // it stands by
+    kSteppedDown,  // it led, and stands by now
   };
   // `orchestrator` failed. `leader`: as LeaderOf gives it, else empty. True: Current is one that
   // this round has not called yet, and that might do. False: the round is over, and Current is the
@@ -61,8 +67,9 @@ class CellOrchestrators {
   bool Failed(const std::string& orchestrator, Failure how, const std::string& leader,
               int64_t now_us);
   // The same for the status of a call that did not do its work. An error that is a leader's own
-  // answer changes nothing: false.
-  bool Failed(const std::string& orchestrator, const absl::Status& status, int64_t now_us);
+  // answer changes nothing: false. `led`: it had taken the call as the leader.
+  bool Failed(const std::string& orchestrator, const absl::Status& status, int64_t now_us,
+              bool led = false);
 
  private:
   struct One {

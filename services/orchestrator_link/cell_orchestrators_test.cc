@@ -84,6 +84,31 @@ TEST(CellOrchestratorsTest, OneThatHasJustFailedIsPassedOverAlthoughItIsNamed) {
   }
 }
 
+// It may have stepped aside because nothing reaches it: who asks it waits for long, although the
+// standby may still name it.
+TEST(CellOrchestratorsTest, OneThatHasSteppedDownIsPassedOverWhileAnotherOneAnswers) {
+  for (const char* const named : {"", "a:1"}) {
+    CellOrchestrators cell("a:1+b:1");
+    cell.BeginRound();
+    cell.Failed("a:1", StandbyError(""), 0, /*led=*/true);
+    EXPECT_EQ(cell.Current(), "b:1");
+    for (int64_t now_us = 0; now_us < CellOrchestrators::kSteppedDownUs; now_us += 100'000) {
+      cell.BeginRound();
+      EXPECT_FALSE(cell.Failed("b:1", StandbyError(named), now_us));
+      EXPECT_EQ(cell.Current(), "b:1");
+    }
+    cell.BeginRound();
+    EXPECT_TRUE(cell.Failed("b:1", StandbyError(named), CellOrchestrators::kSteppedDownUs));
+    EXPECT_EQ(cell.Current(), "a:1") << "it may lead again";
+  }
+  CellOrchestrators cell("a:1+b:1");
+  cell.BeginRound();
+  cell.Failed("a:1", StandbyError(""), 0, /*led=*/true);
+  cell.BeginRound();
+  EXPECT_TRUE(cell.Failed("b:1", absl::UnavailableError(""), 1)) << "nobody else answers";
+  EXPECT_EQ(cell.Current(), "a:1");
+}
+
 TEST(CellOrchestratorsTest, WithoutAnAnswerFromAnyAllAreAsked) {
   CellOrchestrators cell("a:1+b:1");
   for (int64_t round = 0; round < 5; ++round) {

@@ -96,7 +96,7 @@ void WorkerLink::Unregister(const scheduler::CallUnregister& call) {
 // closes a stream because a newer one replaced it, this side has closed it too, so it ends unheard.
 void WorkerLink::Ended(const absl::Status& why, bool welcomed) {
   if (welcomed || OrchestratorIsGone(why)) channels_->Forget(asked_);
-  const bool another = orchestrators_.Failed(asked_, why, MonotonicUs());
+  const bool another = orchestrators_.Failed(asked_, why, MonotonicUs(), welcomed);
   if (another && !welcomed) return OpenStream();
   if (welcomed || unregistered_.Admit(std::string(why.message()), MonotonicUs())) {
     LogWarning(welcomed ? "the stream to the orchestrator ended" : "registration failed",

@@ -29,8 +29,11 @@ class CellLink {
   // The one to call now.
   const std::string& Ask() { return asked_ = orchestrators_->Current(); }
   const std::string& asked() const { return asked_; }
-  // The call or stream ended. True: another one is to be called in this round.
-  bool Ended(const absl::Status& why) { return orchestrators_->Failed(asked_, why, ProductUs()); }
+  // The call or stream ended; `welcomed`: its orchestrator had answered on it. True: another one is
+  // to be called in this round.
+  bool Ended(const absl::Status& why, bool welcomed) {
+    return orchestrators_->Failed(asked_, why, ProductUs(), welcomed);
+  }
   void WasSilent() {
     orchestrators_->Failed(asked_, services::CellOrchestrators::Failure::kSilent, "", ProductUs());
   }

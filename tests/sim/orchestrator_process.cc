@@ -82,7 +82,7 @@ void OrchestratorProcess::StepDown() {
   Forget();
   core_ = std::make_unique<OrchestratorCore>(ConfigOf(1));
   for (const auto& stream : streams) {
-    stream->Close(Duplex::kServer, absl::AbortedError("this orchestrator does not lead any more"));
+    stream->Close(Duplex::kServer, services::StandbyError(""));
   }
 }
 

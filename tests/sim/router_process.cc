@@ -227,7 +227,8 @@ void RouterProcess::OpenLinkWith(const RouterHello& hello) {
       [this, number, hello](absl::Status status) {
         if (number != links_) return;
         link_.reset();
-        if (cell_.Ended(status) && !welcome_.welcomed()) return OpenLinkWith(hello);
+        const bool another = cell_.Ended(status, welcome_.welcomed());
+        if (another && !welcome_.welcomed()) return OpenLinkWith(hello);
         Dispatch(LinkBroken{std::move(status)});
       });
 }

@@ -93,7 +93,8 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
         [this, number, told, request](absl::Status status) {
           if (number != connections_) return;
           stream_.reset();
-          if (cell_.Ended(status) && !welcome_.welcomed()) return RegisterWith(request, told);
+          const bool another = cell_.Ended(status, welcome_.welcomed());
+          if (another && !welcome_.welcomed()) return RegisterWith(request, told);
           Ended(std::move(status));
         });
   }

@@ -128,14 +128,16 @@ bool Membership::ReportDue(TimeUs now) const {
   return now >= spacing_end_us_ && now >= std::min(soon_us_, next_us_);
 }
 
-// The stream may be half-open: only this side believes in it. Reports go out every sixth of the
-// lease, so a report that is not answered within half of it leaves time to open another stream
-// before the orchestrator gives this instance up. A registration may be long, so it has more time.
+// The stream may be half-open: only this side believes in it. Or the leader stands still, and
+// another one leads meanwhile. Reports go out every sixth of the lease. So one that is not answered
+// within a third of it is found half a lease after the last answer, which leaves time to open
+// another stream before the orchestrator gives this instance up. A registration may be long, so it
+// has more time.
 void Membership::Await(Phase phase, TimeUs now) {
   phase_ = phase;
   const TimeUs patience_us = config_.answer_timeout_us;
   answer_by_us_ =
-      now + (phase == Phase::kReporting ? std::min(patience_us, lease_us_ / 2) : patience_us);
+      now + (phase == Phase::kReporting ? std::min(patience_us, lease_us_ / 3) : patience_us);
 }
 
 std::optional<MembershipEffect> Membership::Close(TimeUs now) {

@@ -103,7 +103,7 @@ TEST_F(MembershipTest, AHalfOpenStreamIsClosedWithinTheLease) {
   ASSERT_TRUE(Take<CallReport>().has_value());
   now_ = membership_.NextDeadline();
   ASSERT_TRUE(Take<CloseStream>().has_value());
-  EXPECT_LT(now_, heard_us + kLeaseUs);
+  EXPECT_LE(now_, heard_us + kLeaseUs / 2) << "another one may lead by then";
   now_ = membership_.NextDeadline();
   EXPECT_TRUE(Take<CallRegister>().has_value());
   EXPECT_EQ(membership_.NextDeadline(), now_ + Config().answer_timeout_us) << "it has more time";

@@ -87,7 +87,7 @@ void RouterLink::KeepTrace(const TraceId& trace) {
 
 void RouterLink::Ended(const absl::Status& why, bool welcomed) {
   if (welcomed || OrchestratorIsGone(why)) channels_->Forget(asked_);
-  const bool another = orchestrators_.Failed(asked_, why, MonotonicUs());
+  const bool another = orchestrators_.Failed(asked_, why, MonotonicUs(), welcomed);
   if (another && !welcomed) return OpenStream();
   if (welcomed || unreached_.Admit(std::string(why.message()), MonotonicUs())) {
     LogWarning(
