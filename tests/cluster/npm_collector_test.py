@@ -73,7 +73,8 @@ def a_collector_of_others_takes_all_spans_once():
                 "messages": [{"role": "user", "content": "What is red?"}]}, headers={"traceparent": "00-%s-%s-01" % (TRACE, PARENT)})
             # Those of a worker come with its next report, and at the latest with its end.
             wanted = {"tokenize", "submit", "last token", "schedule", "plan", "placement", "prefill", "chunk", "handoff.put", "decode", "decode.steps"}
-            spans = collector.until(lambda spans: wanted <= {span.name for span in spans} and any(span.kind == SERVER for span in spans), "all spans")
+            spans = collector.until(lambda spans: wanted <= {span.name for span in spans} and any(span.kind == SERVER for span in spans),
+                                    "all spans")
             router = cluster.processes["router"]
             assert cluster.metric(router, "skein_trace_retries_total") == 0
         spans = collector.until(lambda spans: True, "those of the processes' ends")

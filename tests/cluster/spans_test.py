@@ -270,5 +270,6 @@ def skeinctl_draws_it_without_a_collector():
 
 
 if __name__ == "__main__":
-    run_tests(a_prompt_of_several_instances, the_leaves_of_a_request_cover_its_latency, a_request_whose_decode_worker_is_killed, a_preempted_request, a_request_that_meets_a_bind,
-              a_slow_request_is_exported_by_all, skeinctl_draws_it_without_a_collector)
+    run_tests(a_prompt_of_several_instances, the_leaves_of_a_request_cover_its_latency, a_request_whose_decode_worker_is_killed,
+              a_preempted_request, a_request_that_meets_a_bind, a_slow_request_is_exported_by_all,
+              skeinctl_draws_it_without_a_collector)
