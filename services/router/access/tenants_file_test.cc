@@ -61,8 +61,7 @@ TEST(TenantsFileTest, WhatIsWrongIsNamedByItsLine) {
        "line 3: a.concurrency takes an integer between 1 and 1000000, not '-1'"},
       {"tenants:\n  a:\n    requests_per_minute: 0",
        "line 3: a.requests_per_minute takes an integer between 1 and 10000000000, not '0'; leave "
-       "it "
-       "out for no limit, and remove the tenant's keys to refuse its requests"},
+       "it out for no limit, and remove the tenant's keys to refuse its requests"},
       {"tenants:\n  a:\n    models: m", "line 3: a.models takes a list of models' names"},
       {"tenants:\n  a:\n    ttft_ms: 0",
        "line 3: a.ttft_ms takes an integer between 1 and 86400000, not '0'"},
