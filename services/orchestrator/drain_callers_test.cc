@@ -53,7 +53,7 @@ class DrainCallersTest : public ::testing::Test {
   static uint64_t Register(WorkerStream* stream, uint64_t incarnation) {
     v1::WorkerMessage hello;
     *hello.mutable_hello() = ToProto([&] {
-      scheduler::RegisterRequest registration = testing::DecodeWorker(incarnation);
+      scheduler::RegisterRequest registration = testing::PrefillWorker(incarnation);
       registration.stream = 1;
       return registration;
     }());
@@ -87,7 +87,7 @@ class DrainCallersTest : public ::testing::Test {
 };
 
 TEST_F(DrainCallersTest, AWorkerDrainsItselfAlone) {
-  const auto one = Process("decode-worker"), other = Process("decode-worker");
+  const auto one = Process("prefill-worker"), other = Process("prefill-worker");
   WorkerStream stream_of_one(one.get()), stream_of_other(other.get());
   const uint64_t first = Register(&stream_of_one, 9), second = Register(&stream_of_other, 10);
   ASSERT_NE(first, second);
@@ -95,7 +95,7 @@ TEST_F(DrainCallersTest, AWorkerDrainsItselfAlone) {
     const grpc::Status refused = Drain(one.get(), instance);
     EXPECT_EQ(refused.error_code(), grpc::StatusCode::PERMISSION_DENIED) << refused.error_message();
     EXPECT_TRUE(absl::StrContains(refused.error_message(),
-                                  "a certificate for decode-worker may drain only the instance "
+                                  "a certificate for prefill-worker may drain only the instance "
                                   "that has registered over the same connection"))
         << refused.error_message();
   }

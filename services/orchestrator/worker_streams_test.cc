@@ -34,7 +34,7 @@ TEST(WorkerStreamsTest, AWorkerSpeaksForItselfOnly) {
   ASSERT_TRUE(server.ok()) << server.status();
   const auto stub = v1::Orchestrator::NewStub(grpc::CreateChannel(
       absl::StrCat("127.0.0.1:", server->port), grpc::InsecureChannelCredentials()));
-  scheduler::RegisterRequest registration = testing::DecodeWorker(9);
+  scheduler::RegisterRequest registration = testing::PrefillWorker(9);
   v1::OrchestratorMessage answer;
   const auto connect = [&] {
     auto stream = std::make_unique<WorkerStream>(stub.get());

@@ -15,10 +15,10 @@
 
 namespace skein::services::testing {
 
-// What a decode-worker of a small model says of itself.
-inline scheduler::RegisterRequest DecodeWorker(uint64_t incarnation) {
+// What a prefill-worker of a small model says of itself.
+inline scheduler::RegisterRequest PrefillWorker(uint64_t incarnation) {
   scheduler::RegisterRequest registration;
-  registration.identity = {.role = scheduler::Role::kDecode,
+  registration.identity = {.role = scheduler::Role::kPrefill,
                            .model = "m",
                            .endpoint = absl::StrCat("w:", incarnation),
                            .incarnation = {incarnation}};

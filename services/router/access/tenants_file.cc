@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "services/router/access/api_keys.h"
@@ -19,11 +20,30 @@ absl::Status Wrong(const YAML::Mark& mark, const std::string& what) {
       mark.is_null() ? what : absl::StrCat("line ", mark.line + 1, ": ", what));
 }
 
+// What a node has, for people.
+std::string Given(const YAML::Node& node) {
+  constexpr size_t kShown = 40;
+  if (node.IsNull()) return "nothing";
+  if (!node.IsScalar()) return node.IsSequence() ? "a list" : "a mapping";
+  return absl::StrCat("'", absl::CHexEscape(node.Scalar().substr(0, kShown)), "'");
+}
+
 absl::Status ReadNumber(const YAML::Node& node, const std::string& name, int64_t least,
                         int64_t most, int64_t* number) {
   const bool is_number = node.IsScalar() && absl::SimpleAtoi(node.Scalar(), number);
   if (is_number && *number >= least && *number <= most) return absl::OkStatus();
-  return Wrong(node.Mark(), absl::StrCat(name, " takes an integer between ", least, " and ", most));
+  return Wrong(node.Mark(), absl::StrCat(name, " takes an integer between ", least, " and ", most,
+                                         ", not ", Given(node)));
+}
+
+// 0 would be taken for "none may pass" by some, and for "no limit" by others.
+absl::Status ReadLimit(const YAML::Node& node, const std::string& name, int64_t most,
+                       int64_t* limit) {
+  absl::Status status = ReadNumber(node, name, 1, most, limit);
+  if (status.ok() || Given(node) != "'0'") return status;
+  return absl::InvalidArgumentError(absl::StrCat(
+      status.message(),
+      "; leave it out for no limit, and remove the tenant's keys to refuse its requests"));
 }
 
 absl::Status ReadGoal(const YAML::Node& node, const std::string& name, int64_t* goal_us) {
@@ -54,15 +74,13 @@ absl::Status ReadField(const std::string& field, const YAML::Node& key, const YA
                        const std::string& name, Tenant* tenant) {
   using scheduler::tenants::TokenBucket;
   if (field == "requests_per_minute") {
-    return ReadNumber(value, name, 1, TokenBucket::kPerMinuteMax,
-                      &tenant->limits.requests_per_minute);
+    return ReadLimit(value, name, TokenBucket::kPerMinuteMax, &tenant->limits.requests_per_minute);
   }
   if (field == "tokens_per_minute") {
-    return ReadNumber(value, name, 1, TokenBucket::kPerMinuteMax,
-                      &tenant->limits.tokens_per_minute);
+    return ReadLimit(value, name, TokenBucket::kPerMinuteMax, &tenant->limits.tokens_per_minute);
   }
   if (field == "concurrency") {
-    return ReadNumber(value, name, 1, kConcurrencyMax, &tenant->limits.concurrency);
+    return ReadLimit(value, name, kConcurrencyMax, &tenant->limits.concurrency);
   }
   if (field == "weight") return ReadNumber(value, name, 1, kWeightMax, &tenant->weight);
   if (field == "priority") return ReadPriority(value, name, tenant);

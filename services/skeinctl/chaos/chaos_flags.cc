@@ -81,7 +81,7 @@ void ChaosFlags::RegisterCluster(FlagSet* set) {
   set->Strings(
          &urls, "url",
          "Address of a router; give several as clients of a load balancer have them. Without a "
-         "scheme it is https if there is --tls-dir, else http. Without it: all routers that "
+         "scheme it is https if there is --tls-dir, else http. Without --url: all routers that "
          "the orchestrator knows.")
       .Value("http[s]://HOST:PORT");
   set->String(&model, "model", "Model name; empty means the only one that the server lists.")
