@@ -26,7 +26,11 @@ void WorkerSide::On(const WorkerDialled& event, TimeUs now) {
 void WorkerSide::LeaveTheSilent(TimeUs now) {
   for (const InstanceId id : parts_.registry->Silent()) {
     const Instance& instance = *parts_.registry->Find(id);
-    if (!instance.quiet || MayMiss(instance)) continue;  // no other one serves, or routers hear it
+    if (MayMiss(instance)) continue;  // routers hear it
+    // Those that are bound with it would wait for it, with what they run alone, too.
+    const bool alone = instance.silent && parts_.registry->OthersSpoke(instance);
+    if (alone) parts_.formations->FellSilent(id, now);
+    if (!instance.quiet) continue;  // no other one serves
     instance.silent ? LeaveSilent(instance, now) : LeaveQuiet(instance, now);
   }
 }

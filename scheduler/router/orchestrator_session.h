@@ -61,7 +61,7 @@ struct SessionConfig {
   TimeUs report_spacing_us = 50 * kMillisecondUs;  // at least, between two
   TimeUs answer_timeout_us = 5 * kSecondUs;
   // The longest pause before the next attempt to open a stream; the first is an eighth of it.
-  TimeUs retry_us = 500 * kMillisecondUs;
+  TimeUs retry_us = 300 * kMillisecondUs;
 };
 
 class OrchestratorSession {

@@ -32,9 +32,12 @@
 namespace skein::services {
 namespace {
 
-// Workers and routers that find their leader gone ask the others at least every 0.5 s
-// (MembershipConfig, SessionConfig).
-constexpr int64_t kSettleUs = 750'000;
+// Workers and routers that find their leader gone ask the others at least every 0.3 s
+// (MembershipConfig, SessionConfig); the rest is for machines that are busy.
+constexpr int64_t kSettleUs = 550'000;
+// A leader whose store was lost finds out when it renews, after a quarter of its lease. etcd's
+// leases are of 2 s as it comes, and its calls take longer.
+constexpr int64_t kSettleByEtcdUs = 750'000;
 
 scheduler::OrchestratorConfig ConfigFrom(const OrchestratorOptions& options) {
   scheduler::OrchestratorConfig config;
@@ -379,7 +382,7 @@ absl::Status RunOrchestrator(const OrchestratorOptions& options,
     auto opened = Candidacy::Open(options);
     if (!opened.ok()) return opened.status();
     candidacy = *std::move(opened);
-    config.settle_us = kSettleUs;
+    config.settle_us = options.store == "etcd" ? kSettleByEtcdUs : kSettleUs;
   } else if (!options.state_dir.empty()) {
     auto generation = NextGeneration(options.state_dir);
     if (!generation.ok()) return generation.status();

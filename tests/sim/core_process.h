@@ -106,10 +106,7 @@ class CoreProcess : public Process {
     std::vector<Effect> effects = core_->Handle(event, LocalNow());
     const std::string_view after = StateAt(event);
     if (after != before) network_->coverage().Enter(Derived::States(), after);
-    const absl::Status invariants = core_->CheckInvariants();
-    if (!invariants.ok()) {
-      verdict_->Violated(absl::StrCat(endpoint(), ": ", std::string(invariants.message())));
-    }
+    if (handled_++ % network_->scenario().checks_every == 0) Check();
     for (Effect& effect : effects) {
       std::visit(
           [&]<class T>(T& e) {
@@ -127,6 +124,12 @@ class CoreProcess : public Process {
   void OnClockJump() override {
     armed_us_ = scheduler::kNever;
     Arm();
+  }
+
+  void Check() {
+    const absl::Status invariants = core_->CheckInvariants();
+    if (invariants.ok()) return;
+    verdict_->Violated(absl::StrCat(endpoint(), ": ", std::string(invariants.message())));
   }
 
   // Runs `event` later, if the process is still the same then.
@@ -172,6 +175,7 @@ class CoreProcess : public Process {
 
   TimeUs armed_us_ = scheduler::kNever;
   uint64_t last_call_ = 0;
+  uint64_t handled_ = 0;  // events
 };
 
 }  // namespace skein::sim

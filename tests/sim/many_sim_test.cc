@@ -7,8 +7,12 @@
 namespace skein::sim {
 namespace {
 
-constexpr ManyShape kShare{
-    .prefill = 5, .decode = 50, .clients = 26, .requests = 60, .prompt_tokens = 2048};
+constexpr ManyShape kShare{.prefill = 5,
+                           .decode = 50,
+                           .clients = 26,
+                           .requests = 60,
+                           .prompt_tokens = 2048,
+                           .checks_every = 1};
 
 TEST(ManySimTest, EachOfManyLongPromptsIsAnswered) {
   const Outcome outcome = RunWorld(MakeManyScenario(kShare));

@@ -28,6 +28,7 @@ Scenario MakeManyScenario(const ManyShape& shape) {
   scenario.router_streams = shape.clients;  // the others wait for their turn
   scenario.router_queue = shape.requests;
   scenario.max_actions = 1'000'000'000;
+  scenario.checks_every = static_cast<uint64_t>(shape.checks_every);
   v1::SamplingParams sampling;
   sampling.set_top_p(1);
   sampling.set_repetition_penalty(1);

@@ -11,6 +11,9 @@ struct ManyShape {
   int clients = 256;  // that ask at a time, each again when it was answered
   int requests = 1536;
   int prompt_tokens = 8192;
+  // Scenario::checks_every. A check of the orchestrator walks over all instances, so one at each
+  // event would cost the square of their number.
+  int checks_every = 100;
 };
 // Each answer has one token.
 Scenario MakeManyScenario(const ManyShape& shape);

@@ -20,7 +20,7 @@ using namespace scheduler;  // NOLINT: the messages, all of them
 namespace {
 
 constexpr TimeUs kDialUs = 2 * kMillisecondUs;  // until the answer
-constexpr int64_t kSettleUnits = 75;
+constexpr int64_t kSettleUnits = 55;
 constexpr int64_t kResignUnits = 100;            // for the store to answer
 constexpr uint64_t kOrchestratorNumbers = 1000;  // between the incarnations of two orchestrators
 

@@ -25,7 +25,7 @@ void RouterProcess::OnStart() {
   config.session = {.report_us = 50 * unit_us,
                     .report_spacing_us = 5 * unit_us,
                     .answer_timeout_us = 200 * unit_us,
-                    .retry_us = 50 * unit_us};
+                    .retry_us = 30 * unit_us};
   tokens_ = std::make_unique<TokenStreamClient>(kCredit,
                                                 network_->scenario().Resumes() ? 50 * unit_us : 0);
   tokens_due_us_ = kNever;

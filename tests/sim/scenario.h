@@ -167,6 +167,8 @@ struct Scenario {
   int max_positions = 512;            // likewise
   int64_t prefill_batch_tokens = 16;  // of a step
   uint64_t max_actions = 1'000'000;   // of the world; more are a violation
+  // Each process checks its invariants at its first event, and at every so many.
+  uint64_t checks_every = 1;
   // Decode workers make the communicators of their group, and bind. Empty: they never do.
   std::optional<FormationPlan> formations;
   std::vector<FormationAct> orders;

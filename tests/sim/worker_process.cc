@@ -29,7 +29,7 @@ MembershipConfig MembershipOf(Role role, const Process& process,
     config.identity.comm_address = absl::StrCat(process.endpoint(), "#", process.generation());
   }
   config.answer_timeout_us = 200 * unit_us;
-  config.register_retry_us = 50 * unit_us;
+  config.register_retry_us = 30 * unit_us;
   return config;
 }
 

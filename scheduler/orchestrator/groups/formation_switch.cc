@@ -279,6 +279,12 @@ void FormationSwitch::Left(InstanceId instance, TimeUs now, SwitchEffects* effec
   Fail(it, absl::StrCat("instance ", instance.value, " left"), now, effects);
 }
 
+void FormationSwitch::FellSilent(InstanceId instance, TimeUs now, SwitchEffects* effects) {
+  const LiveIt it = Find(instance);
+  if (it == live_.end() || it->second.mode || it->second.stage == Stage::kEnding) return;
+  Fail(it, absl::StrCat("instance ", instance.value, " says nothing"), now, effects);
+}
+
 void FormationSwitch::Regrouped(const GroupOrder& order, TimeUs now, SwitchEffects* effects) {
   if (order.generation <= order_.generation) return;
   const auto same = [](const GroupMember& a, const GroupMember& b) {

@@ -222,6 +222,10 @@ class FormationSwitch {
   void Take(InstanceId instance, const ModeTold& told, TimeUs now, SwitchEffects* effects);
   // It left or was lost, for good.
   void Left(InstanceId instance, TimeUs now, SwitchEffects* effects);
+  // It says nothing. The others cannot go on with it, so what is bound or being bound ends for all;
+  // they work alone as soon as they have told so, whether it answers or not. Shared weights stay:
+  // each member goes on without it.
+  void FellSilent(InstanceId instance, TimeUs now, SwitchEffects* effects);
   // A stream of the instance began, with what it has told last (none: nothing). What was sent to it
   // and told by it on the former stream may be lost.
   void Reconnected(InstanceId instance, const std::optional<FormationTold>& latest, TimeUs now,

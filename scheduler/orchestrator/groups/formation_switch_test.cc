@@ -317,6 +317,30 @@ TEST_F(FormationSwitchTest, ABoundGroupThatLosesAMemberIsEndedForAll) {
   EXPECT_EQ(Bind(0, 2).status().message(), "cannot make bound(2): instance 1 has left");
 }
 
+// It may live, so it is told, too; but nobody waits for its answer.
+TEST_F(FormationSwitchTest, ABoundGroupWhoseMemberSaysNothingIsEndedForAll) {
+  BindTwo();
+  switch_.FellSilent({1}, now_, &effects_);  // the lead
+  EXPECT_EQ(Took(), (Lines{"end 1: 100 hard", "end 2: 100 hard"}));
+  switch_.FellSilent({1}, now_, &effects_);
+  EXPECT_EQ(Took(), Lines{}) << "it was told";
+  Tell(2, kFirst, Phase::kEnded);
+  EXPECT_EQ(Took(), Lines{});
+  EXPECT_EQ(switch_.LiveOf({2}), nullptr) << "it works alone";
+  EXPECT_EQ(TickAfter(kLimits.end_us),
+            Lines{"ended 100 bound(2) to independent failed: instance 1 says nothing, not by 1"});
+  EXPECT_FALSE(Bind(0, 2).ok());
+  Tell(1, kFirst, Phase::kEnded);
+  EXPECT_TRUE(Bind(0, 2).ok()) << "it is back";
+}
+
+TEST_F(FormationSwitchTest, AMemberThatSaysNothingAbortsTheBind) {
+  ASSERT_TRUE(Bind(0, 2).ok());
+  switch_.FellSilent({2}, now_, &effects_);
+  for (const uint64_t id : {1, 2}) Tell(id, kFirst, Phase::kEnded);
+  EXPECT_EQ(Took().back(), "ended 100 independent to bound(2) aborted: instance 2 says nothing");
+}
+
 TEST_F(FormationSwitchTest, ABoundGroupThatEndsByItselfHasFailed) {
   BindTwo();
   Tell(2, kFirst, Phase::kEnded, "a step failed");

@@ -75,6 +75,15 @@ void Formations::Left(InstanceId instance, TimeUs now) {
   states_.erase(states_.find(*key));
 }
 
+void Formations::FellSilent(InstanceId instance, TimeUs now) {
+  const Key* key = nullptr;
+  State* state = Find(instance, &key);
+  if (state == nullptr) return;
+  SwitchEffects effects;
+  state->formation.FellSilent(instance, now, &effects);
+  if (!effects.empty()) Carry(*key, *state, std::move(effects), now);
+}
+
 void Formations::On(const FormationReported& event, TimeUs now) {
   parts_.registry->Heard(event.instance, now);
   const Key* key = parts_.groups->KeyOf(event.instance);

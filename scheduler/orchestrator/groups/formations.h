@@ -103,6 +103,8 @@ class Formations {
   void Reported(InstanceId instance, TimeUs now);
   // It left or was lost. REQUIRES: GroupControl still knows it, and will not after this.
   void Left(InstanceId instance, TimeUs now);
+  // It says nothing; see FormationSwitch. A repeated call has no effect.
+  void FellSilent(InstanceId instance, TimeUs now);
 
   void On(const FormationReported& event, TimeUs now);
   void On(const FormationCalled& event, TimeUs now);

@@ -86,10 +86,9 @@ void Registry::RenewLease(Instance& instance, TimeUs now) {
   if (was_missed || was_quiet) Recount(instance);
 }
 
-// If all have been silent for as long, as where the machine of all of them stands still, none of
-// them is a better place.
+// Those that have been silent for as long are no better place.
 bool Registry::OthersServe(const Instance& instance) const {
-  if (*instance.pool_spoke_us_ < instance.spoke_us + rule_.silent_us / 3) return false;
+  if (!OthersSpoke(instance)) return false;
   const WorkerIdentity& identity = instance.identity;
   return Counts(identity.model, identity.role).placeable > (instance.Placeable() ? 1 : 0);
 }

@@ -114,6 +114,11 @@ class Registry {
   // The same, after Listened: of instances that are quiet or silent now. Each is named again, a
   // sixteenth of `silent_us` later, until its next word.
   std::vector<InstanceId> Silent();
+  // Others of its pool have spoken since it fell silent. If all have been silent for as long, as
+  // where the machine of all of them stands still, its silence says nothing of it.
+  bool OthersSpoke(const Instance& instance) const {
+    return *instance.pool_spoke_us_ >= instance.spoke_us + rule_.silent_us / 3;
+  }
   const ListeningClock& listening() const { return listening_; }
   TimeUs NextTick() const;  // when the next one is due
 

@@ -30,8 +30,10 @@
 namespace skein::scheduler {
 
 struct FeedLimits {
-  TimeUs answer_us = 2 * kSecondUs;  // for the next message of the other side
-  TimeUs step_us = 60 * kSecondUs;   // by which other ranks may end a step later
+  // For the next message of the other side. An instance that is silent for as long has lost what it
+  // runs, too (OrchestratorConfig::instance_silent_us).
+  TimeUs answer_us = 1500 * kMillisecondUs;
+  TimeUs step_us = 60 * kSecondUs;  // by which other ranks may end a step later
 };
 
 // Effect: send to the rank. Messages to one rank arrive in order, or the rank is lost.

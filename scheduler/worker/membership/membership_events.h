@@ -71,7 +71,7 @@ struct MembershipConfig {
   // A message that needs an answer is answered within this, or the stream is closed.
   TimeUs answer_timeout_us = 5 * kSecondUs;
   // The longest pause before the next attempt to open a stream; the first is an eighth of it.
-  TimeUs register_retry_us = 500 * kMillisecondUs;
+  TimeUs register_retry_us = 300 * kMillisecondUs;
   // A report that is wanted soon waits for so long, and follows the one before by so long at least:
   // it collects what happens, and is sent after what a request waits for.
   TimeUs report_spacing_us = 2 * kMillisecondUs;
