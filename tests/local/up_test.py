@@ -16,6 +16,7 @@ import urllib.request
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(ROOT, "tests", "cluster"))
+from batches import Job  # noqa: E402  pylint: disable=wrong-import-position
 from cluster import binaries_from_argv, free_ports, run_tests, shared  # noqa: E402  pylint: disable=wrong-import-position
 
 FLEDGLING = os.path.join(ROOT, "deploy", "models", "fledgling")
@@ -119,8 +120,17 @@ def leaders(state):
     return found
 
 
+def check_job(job):
+    """The job ends, and each of its lines is answered once."""
+    state = job.await_end(120)
+    assert state["status"] == "completed", state
+    names = [line["custom_id"] for line in job.output(state) if line["response"]["status_code"] == 200]
+    assert sorted(names) == sorted(job.lines), names
+
+
 def several_routers_and_orchestrators_run():
-    """Each router answers; one orchestrator leads, and the other one after it was restarted."""
+    """Each router answers; one orchestrator leads, and the other one after it was restarted, with the job that was there."""
+    lines = {"line-%d" % i: {"model": "fledgling", "prompt": "Once %d" % i, "max_tokens": 40, "ignore_eos": True} for i in range(64)}
     for store in ("embedded", "etcd"):
         if store == "etcd" and not shutil.which("etcd"):
             print("without etcd: needs tools/install_deps etcd")
@@ -132,8 +142,12 @@ def several_routers_and_orchestrators_run():
             second = "http://127.0.0.1:%d" % (int(up.url.rsplit(":", 1)[1]) + 1)
             assert second + "/v1" in up.result.stdout, up.result
             (first,) = leaders(up.state())
+            job = Job([up.url, second], lines)
+            job.submit()
+            job.await_completed(1, 60)
             done = up.call("restart", first)
             assert done.returncode == 0, done
+            check_job(job)
             for up.url in (up.url, second):
                 answer = up.post("/v1/completions", {"model": "fledgling", "prompt": "Once", "max_tokens": 2})
                 assert answer["usage"]["completion_tokens"] >= 1, answer
