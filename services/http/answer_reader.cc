@@ -35,9 +35,12 @@ bool IsChunked(std::string_view codings) {
 
 // "HTTP/1.1 200 OK".
 bool ParseStatus(std::string_view line, int* status) {
-  if (line.substr(0, kVersion.size()) != kVersion || line.size() < 12) return false;
+  if (line.substr(0, kVersion.size()) != kVersion || line.size() < 12 || line[8] != ' ') {
+    return false;
+  }
   const auto [end, error] = std::from_chars(&line[9], &line[9] + 3, *status);
-  return error == std::errc() && end == &line[9] + 3;
+  return error == std::errc() && end == &line[9] + 3 && *status >= 100 &&
+         (line.size() == 12 || line[12] == ' ');
 }
 
 }  // namespace

@@ -85,12 +85,14 @@ TEST(AnswerReader, WhatIsCutOffIsIncomplete) {
 }
 
 TEST(AnswerReader, WhatIsNoAnswerIsRefusedAtOnce) {
-  for (const char* bytes : {"garbage", "HTTP/2 200 OK", "HTTP/1.1 xx OK\r\n\r\n",
-                            "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
-                            "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
-                            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
-                            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc",
-                            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffffff\r\n"}) {
+  for (const char* bytes :
+       {"garbage", "HTTP/2 200 OK", "HTTP/1.1 xx OK\r\n\r\n", "HTTP/1.1 -20 OK\r\n\r\n",
+        "HTTP/1.1 2000 OK\r\n\r\n", "HTTP/1.1 099 OK\r\n\r\n", "HTTP/1.1:200 OK\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffffff\r\n"}) {
     EXPECT_FALSE(Read(bytes).has_value()) << bytes;
   }
 }

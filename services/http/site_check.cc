@@ -44,7 +44,10 @@ bool IsOriginOf(std::string_view origin, std::string_view host) {
 
 bool IsLoopbackHost(std::string_view host) {
   const std::string name = absl::AsciiStrToLower(std::string(host));
-  return IsLocalhost(name) || name == "::1" || name == "[::1]" || absl::StartsWith(name, "127.");
+  // "127.example.org" is a name like any other.
+  const bool is_127 =
+      absl::StartsWith(name, "127.") && name.find_first_not_of("0123456789.") == std::string::npos;
+  return IsLocalhost(name) || name == "::1" || name == "[::1]" || is_127;
 }
 
 SiteCheck::SiteCheck(const std::vector<std::string>& names, std::string flag)

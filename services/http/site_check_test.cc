@@ -87,7 +87,8 @@ TEST(LoopbackHost, IsWhatOnlyThisMachineReaches) {
   for (const char* host : {"127.0.0.1", "127.1.2.3", "localhost", "::1", "[::1]"}) {
     EXPECT_TRUE(IsLoopbackHost(host)) << host;
   }
-  for (const char* host : {"0.0.0.0", "::", "10.0.0.1", "node-7", ""}) {
+  for (const char* host : {"0.0.0.0", "::", "10.0.0.1", "node-7", "127.example.org",
+                           "127.0.0.1.example.org", "localhost.example.org", ""}) {
     EXPECT_FALSE(IsLoopbackHost(host)) << host;
   }
 }

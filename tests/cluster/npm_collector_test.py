@@ -31,7 +31,9 @@ class NpmCollector:
     def __enter__(self):
         self.process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "node", os.path.join(HERE, "npm_collector.mjs")],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True)
-        self.url = json.loads(self.process.stdout.readline())["url"]
+        first = self.process.stdout.readline()
+        assert first, "the collector ended at once, with status %d" % self.process.wait()
+        self.url = json.loads(first)["url"]
         self.lock, self.spans = threading.Lock(), []
         self.reader = threading.Thread(target=self.read)
         self.reader.start()
@@ -49,13 +51,13 @@ class NpmCollector:
                 self.spans += spans
 
     def until(self, condition, what, seconds=60):
-        """Waits until condition(spans); returns the spans."""
+        """Waits until condition(spans)."""
         end = time.monotonic() + seconds
         while True:
             with self.lock:
                 spans = list(self.spans)
             if condition(spans):
-                return spans
+                return
             assert self.process.poll() is None, "the collector has ended"
             assert time.monotonic() < end, "not within %d s: %s\n%s" % (seconds, what, "\n".join(map(repr, spans)))
             time.sleep(0.02)
@@ -73,21 +75,21 @@ def a_collector_of_others_takes_all_spans_once():
                 "messages": [{"role": "user", "content": "What is red?"}]}, headers={"traceparent": "00-%s-%s-01" % (TRACE, PARENT)})
             # Those of a worker come with its next report, and at the latest with its end.
             wanted = {"tokenize", "submit", "last token", "schedule", "plan", "placement", "prefill", "chunk", "handoff.put", "decode", "decode.steps"}
-            spans = collector.until(lambda spans: wanted <= {span.name for span in spans} and any(span.kind == SERVER for span in spans),
-                                    "all spans")
+            collector.until(lambda spans: wanted <= {span.name for span in spans} and any(span.kind == SERVER for span in spans),
+                            "all spans")
             router = cluster.processes["router"]
             assert cluster.metric(router, "skein_trace_retries_total") == 0
-        spans = collector.until(lambda spans: True, "those of the processes' ends")
-        assert len({span.id for span in spans}) == len(spans), "a span came twice"
-        mine, root = tree_of(spans, TRACE, PARENT)
-        assert len(mine) == len(spans), spans
-        assert root.name == "chat " + cluster.name and root.attributes["gen_ai.response.id"] == answer["id"], root
-        assert root.attributes["gen_ai.usage.output_tokens"] == 8 and root.attributes["gen_ai.response.finish_reasons"] == ["length"], root
-        phases = sorted((span for span in mine.values() if span.parent == root.id and span.kind == INTERNAL), key=lambda span: span.start)
-        assert [span.name for span in phases] == ["tokenize", "admission", "plan", "first token", "stream"], phases
-        assert sum(span.end - span.start for span in phases) == root.end - root.start, phases
-        services = {span.resource["service.name"] for span in spans}
-        assert services == {"skein-router", "skein-orchestrator", "skein-prefill-worker", "skein-decode-worker"}, services
+    spans = collector.spans  # all of them: the processes have ended, and then the collector
+    assert len({span.id for span in spans}) == len(spans), "a span came twice"
+    mine, root = tree_of(spans, TRACE, PARENT)
+    assert len(mine) == len(spans), spans
+    assert root.name == "chat " + cluster.name and root.attributes["gen_ai.response.id"] == answer["id"], root
+    assert root.attributes["gen_ai.usage.output_tokens"] == 8 and root.attributes["gen_ai.response.finish_reasons"] == ["length"], root
+    phases = sorted((span for span in mine.values() if span.parent == root.id and span.kind == INTERNAL), key=lambda span: span.start)
+    assert [span.name for span in phases] == ["tokenize", "admission", "plan", "first token", "stream"], phases
+    assert sum(span.end - span.start for span in phases) == root.end - root.start, phases
+    services = {span.resource["service.name"] for span in spans}
+    assert services == {"skein-router", "skein-orchestrator", "skein-prefill-worker", "skein-decode-worker"}, services
     return None
 
 

@@ -64,6 +64,7 @@ def the_chart_equals_the_overlays():
         node_pods_are_scaled_by_hand(program)
         roles_may_have_images_of_their_own(program)
         pods_get_the_cluster_token_from_a_secret(program)
+        pods_without_mounts_of_their_own_get_certificates(program)
     return None
 
 
@@ -107,6 +108,16 @@ def pods_get_the_cluster_token_from_a_secret(program):
         assert secrets == {"tls": "mine" if role == "router" else "skein-prefill-tls", "cluster-token": "the-token"}, secrets
         mounts = {m["name"]: m["mountPath"] for m in pod["containers"][0]["volumeMounts"]}
         assert mounts["cluster-token"] == "/etc/skein/cluster-token", mounts
+
+
+def pods_without_mounts_of_their_own_get_certificates(program):
+    wanted = {"tls": {"enabled": True}, "router": {"volumes": [], "volumeMounts": []}}
+    values = merged(load("values.yaml"), wanted)
+    values["router"]["podAnnotations"] = {}
+    template = named(chart_of(program, values))[("Deployment", "router")]["spec"]["template"]
+    assert [volume["name"] for volume in template["spec"]["volumes"]] == ["tls"], template
+    assert [mount["name"] for mount in template["spec"]["containers"][0]["volumeMounts"]] == ["tls"], template
+    assert template["metadata"]["annotations"] == {"prometheus.io/scheme": "https"}, template
 
 
 def helm_says_the_same():

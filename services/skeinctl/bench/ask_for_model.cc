@@ -11,14 +11,17 @@ namespace {
 
 constexpr size_t kTextMax = 300;
 
-// What OpenAI's error object says: ": ...". Empty: the body is none.
+// What OpenAI's error object says: ": ...". Empty: the body is none. In ASCII and with JSON's
+// escapes, because a terminal may take other characters for commands.
 std::string ErrorText(const std::string& body) {
   const auto json = nlohmann::json::parse(body, nullptr, false);
   const auto error = json.is_object() ? json.find("error") : json.end();
   if (error == json.end() || !error->is_object()) return "";
   const auto message = error->find("message");
   if (message == error->end() || !message->is_string()) return "";
-  return ": " + message->get<std::string>().substr(0, kTextMax);
+  const std::string text = nlohmann::json(message->get<std::string>().substr(0, kTextMax))
+                               .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  return ": " + text.substr(1, text.size() - 2);  // without its quotes
 }
 
 const char* AdviceFor(int status) {

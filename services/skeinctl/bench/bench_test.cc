@@ -48,11 +48,8 @@ class BenchTest : public ::testing::Test {
   using AnswerFn = std::function<void(int number, const Json& asked, const ResponderPtr&)>;
 
   void Serve(AnswerFn answer) {
-    routes_.AddPage("/v1/models", [](const http::Request&) {
-      http::Response response;
-      response.body = R"({"data":[{"id":"only"}]})";
-      return response;
-    });
+    if (models_.body.empty()) models_.body = R"({"data":[{"id":"only"}]})";
+    routes_.AddPage("/v1/models", [this](const http::Request&) { return models_; });
     routes_.Add("POST", "/v1/completions",
                 [this, answer](http::Request request, ResponderPtr responder) {
                   const Json asked = Json::parse(request.body);
@@ -99,6 +96,7 @@ class BenchTest : public ::testing::Test {
   const tls::testing::Authority authority_;
   http::ServerOptions options_{.threads = 4};
   BenchFlags flags_;
+  http::Response models_;  // the server's list; its body empty: of one
   std::mutex mu_;
   std::vector<Json> asked_;  // guarded by mu_
   http::Routes routes_;
@@ -162,6 +160,19 @@ TEST_F(BenchTest, RefusesAServerThatItsAuthoritiesDoNotVouchFor) {
   said = ::testing::internal::GetCapturedStderr();
   EXPECT_NE(said.find("was answered 400: This port speaks TLS"), std::string::npos) << said;
   EXPECT_TRUE(asked_.empty());
+}
+
+// What a terminal would obey is not shown as it came.
+TEST_F(BenchTest, WhatAServerSaysOfItsRefusalIsShownInAscii) {
+  models_.status = 403;
+  models_.body = R"({"error":{"message":"it's \u001b[2J\n\u009b2J \u00fc"}})";
+  Serve([](int, const Json& asked, const ResponderPtr& r) { AnswerWell(asked, r); });
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(RunBench(flags_), 1);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find(R"(was answered 403: it's \u001b[2J\n\u009b2J \u00fc (set the key)"),
+            std::string::npos)
+      << said;
 }
 
 TEST_F(BenchTest, FailuresAreCountedByKindAndNoneIsDropped) {

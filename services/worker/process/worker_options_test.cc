@@ -73,7 +73,8 @@ TEST_P(WorkerOptionsTest, WhereEncryptionIsRequiredSpansStayOnTheHost) {
     const std::string flag = absl::StrCat("--trace-endpoint=", endpoint);
     EXPECT_TRUE(Start({"--require-encryption", flag.c_str()}).ok()) << endpoint;
   }
-  for (const char* endpoint : {"http://10.0.0.9:4318", "http://collector.observability/otlp"}) {
+  for (const char* endpoint :
+       {"http://10.0.0.9:4318", "http://collector.observability/otlp", "http://127.example.org"}) {
     const std::string flag = absl::StrCat("--trace-endpoint=", endpoint);
     const absl::Status status = Start({"--require-encryption", flag.c_str()});
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
