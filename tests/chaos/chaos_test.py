@@ -66,6 +66,16 @@ def faults_in_the_midst_of_handoffs_and_switches_are_not_noticed():
         cluster.assert_idle_and_whole()
 
 
+def processes_break_in_the_midst_of_a_batch_and_each_line_is_answered_once():
+    scenarios, lines = ["batch-kill-decode", "batch-stop-decode", "batch-term-prefill", "batch-kill-orchestrator"], 150
+    with tempfile.TemporaryDirectory() as folder, cluster_of(folder) as cluster:
+        code, result = cluster.chaos(*scenarios, "--batch-lines=%d" % lines, *LOAD)
+        assert_unnoticed(code, result, scenarios)
+        for row in result["rows"][1:]:
+            assert row["kinds"]["batch"]["requests"] == lines, row["kinds"]
+        cluster.assert_idle_and_whole()
+
+
 def a_killed_router_fails_its_own_streams_and_no_answer_is_wrong():
     with tempfile.TemporaryDirectory() as folder, cluster_of(folder, prefill=1, decode=1) as cluster:
         code, result = cluster.chaos("kill-router", *LOAD)
@@ -100,5 +110,6 @@ def nothing_is_broken_unless_somebody_agrees():
 if __name__ == "__main__":
     run_tests(workers_and_orchestrator_break_and_no_client_notices,
               faults_in_the_midst_of_handoffs_and_switches_are_not_noticed,
+              processes_break_in_the_midst_of_a_batch_and_each_line_is_answered_once,
               a_killed_router_fails_its_own_streams_and_no_answer_is_wrong, a_cluster_in_tls_with_keys_is_measured_and_broken,
               nothing_is_broken_unless_somebody_agrees)

@@ -23,6 +23,7 @@
 #include "services/base/version.h"
 #include "services/flags/command_line.h"
 #include "services/skeinctl/bench/ask_for_model.h"
+#include "services/skeinctl/chaos/batch_load.h"
 #include "services/skeinctl/chaos/chaos_load.h"
 #include "services/skeinctl/chaos/chaos_player.h"
 #include "services/skeinctl/chaos/fault_table.h"
@@ -309,7 +310,14 @@ class Chaos {
         .switch_formation = [orders = FormationOrders(orchestrator_)](
                                 bool bind, bool at_once,
                                 const auto& seen) { return orders.Switch(bind, at_once, seen); },
-        .handoffs = nullptr};
+        .handoffs = nullptr,
+        .batch = nullptr};
+    batch_ = std::make_unique<BatchLoad>(load_options_,
+                                         BatchOptions{.lines = flags_.batch_lines,
+                                                      .prompt_tokens = flags_.prompt_tokens,
+                                                      .tokens = flags_.tokens,
+                                                      .seed = static_cast<uint64_t>(flags_.seed)});
+    moments.batch = batch_.get();
     if (orchestrator_.empty()) return moments;  // with --kubernetes nobody tells of handoffs
     handoffs_ = std::make_unique<HandoffLoad>(
         load_options_, flags_.handoff_prompt_tokens, static_cast<uint64_t>(flags_.seed),
@@ -351,6 +359,7 @@ class Chaos {
   LoadOptions load_options_;
   std::unique_ptr<ChaosLoad> load_;
   std::unique_ptr<HandoffLoad> handoffs_;  // null with --kubernetes
+  std::unique_ptr<BatchLoad> batch_;
   std::string model_;
   std::vector<StreamRequest> requests_;
   std::vector<Reference> references_;

@@ -33,6 +33,7 @@ struct ChaosFlags {
   double short_share = 0;
   int64_t short_tokens = 32;
   int64_t handoff_prompt_tokens = 2048;
+  int64_t batch_lines = 500;
   bool near_ties = false;
   double hung_after_s = 180;
   int64_t seed = 1;

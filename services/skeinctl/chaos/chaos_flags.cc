@@ -12,7 +12,7 @@ namespace {
 // INVALID_ARGUMENT names a scenario that does not exist.
 absl::Status CheckNames(const std::vector<std::string>& names) {
   if (names.empty()) return absl::InvalidArgumentError("SCENARIO is required");
-  std::vector<std::string> known = {"all", "handoff", "bind", "release"};
+  std::vector<std::string> known = {"all", "handoff", "bind", "release", "batch"};
   for (const chaos::Scenario& one : chaos::Scenarios()) known.push_back(one.name);
   for (const std::string& name : names) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
@@ -53,8 +53,8 @@ void ChaosFlags::Register(FlagSet* set) {
       "  skeinctl chaos all --kubernetes --namespace skein --url http://10.0.0.7:8000"));
   set->RepeatedPositional(
       &scenarios, "SCENARIO",
-      "What to play, in the order of the list; all; or handoff, bind or release for all that "
-      "begin so.");
+      "What to play, in the order of the list; all; or handoff, bind, release or batch for all "
+      "that begin so.");
   set->Bool(&yes, "yes", "Break things without asking.");
   RegisterCluster(set);
   RegisterLoad(set);
@@ -124,6 +124,11 @@ void ChaosFlags::RegisterLoad(FlagSet* set) {
   set->Int(&handoff_prompt_tokens, "handoff-prompt-tokens",
            "Length of the prompts that are handed off all the time in the handoff scenarios.", 1,
            1 << 20);
+  set->Int(
+      &batch_lines, "batch-lines",
+      "Lines of the batch that is computed in the batch scenarios; their answers are as long as "
+      "those of the streams.",
+      2, 50000);
   set->Bool(&near_ties, "near-ties",
             "For workers without reproducible sums: count a greedy answer that parts from its "
             "reference at a near tie of two tokens apart, and not as wrong, if the model itself "

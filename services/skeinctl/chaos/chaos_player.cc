@@ -92,6 +92,10 @@ absl::StatusOr<Row> ChaosPlayer::Play(const Scenario& scenario) {
   if (handoffs) {
     if (absl::Status ready = moments_.handoffs->Prepare(); !ready.ok()) return ready;
   }
+  const bool batch = scenario.moment == Moment::kBatch;
+  if (batch) {
+    if (absl::Status ready = moments_.batch->Prepare(); !ready.ok()) return ready;
+  }
   marks_.clear();
   told_(absl::StrCat(scenario.name, ": ", scenario.summary));
   load_.Start();
@@ -101,6 +105,12 @@ absl::StatusOr<Row> ChaosPlayer::Play(const Scenario& scenario) {
   const Row handed = handoffs ? moments_.handoffs->Stop(marks_) : Row();
   const double seconds = load_.NowS();
   done.Update(BringBack());
+  absl::StatusOr<Row> lines = Row();
+  if (batch && done.ok() && row.skipped.empty()) {
+    told_("  the batch is waited for");
+    lines = moments_.batch->Await();
+    done.Update(lines.status());
+  }
   if (!done.ok()) {
     return absl::Status(done.code(), absl::StrCat(scenario.name, ": ", done.message()));
   }
@@ -109,6 +119,7 @@ absl::StatusOr<Row> ChaosPlayer::Play(const Scenario& scenario) {
   judged.clients_may_fail = row.clients_may_fail;
   judged.seconds = seconds;
   AddCounts(handed, &judged);
+  AddCounts(*lines, &judged);
   return judged;
 }
 
@@ -127,6 +138,7 @@ std::string ChaosPlayer::WhySkipped(const Scenario& scenario) const {
   if (!scenario.role.empty() && VictimAmong(whole_, scenario.role, options_.spare) == nullptr) {
     return absl::StrCat("no ", scenario.role, " that may be broken serves here");
   }
+  if (scenario.moment == Moment::kBatch && moments_.batch == nullptr) return "there is no batch";
   const bool handoffs = scenario.moment == Moment::kHandoff;
   return handoffs && moments_.handoffs == nullptr ? "nobody tells of handoffs here" : "";
 }
@@ -144,6 +156,7 @@ absl::Status ChaosPlayer::Run(const Scenario& scenario, Row* row) {
       if (scenario.stays_away) return TakeAway(scenario.role);
       if (scenario.moment == Moment::kAny) return BreakOne(scenario.role, scenario.fault, row);
       if (scenario.moment == Moment::kHandoff) return BreakInAHandoff(scenario, row);
+      if (scenario.moment == Moment::kBatch) return BreakInABatch(scenario, row);
       return BreakInASwitch(scenario, row);
     case Play::kEach:
       return BreakEach(scenario.fault, row);
@@ -233,6 +246,18 @@ absl::Status ChaosPlayer::BreakInAHandoff(const Scenario& scenario, Row* row) {
   const auto seen = moments_.handoffs->AwaitHandoff();
   if (!seen.ok()) return seen.status();
   told_(absl::StrCat("  the prompt of request ", *seen, " is handed off"));
+  return BreakOne(scenario.role, scenario.fault, row);
+}
+
+absl::Status ChaosPlayer::BreakInABatch(const Scenario& scenario, Row* row) {
+  const absl::Status started = moments_.batch->Start();
+  if (absl::IsUnimplemented(started)) {
+    row->skipped = std::string(started.message());
+    return absl::OkStatus();
+  }
+  if (!started.ok()) return started;
+  if (absl::Status midst = moments_.batch->AwaitMidst(); !midst.ok()) return midst;
+  told_("  lines of the batch are answered, and more are left");
   return BreakOne(scenario.role, scenario.fault, row);
 }
 

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "services/skeinctl/chaos/batch_load.h"
 #include "services/skeinctl/chaos/chaos_load.h"
 #include "services/skeinctl/chaos/chaos_target.h"
 #include "services/skeinctl/chaos/handoff_load.h"
@@ -43,6 +44,7 @@ struct Moments {
                              const std::function<void(const std::string&)>& seen)>
       switch_formation;
   HandoffLoad* handoffs = nullptr;  // null: nobody tells of handoffs here
+  BatchLoad* batch = nullptr;       // null: there is none
 };
 
 // The process to break: of the role, serving and reachable, not spared, with most requests; of
@@ -78,6 +80,7 @@ class ChaosPlayer {
   absl::Status BreakAtRandom();
   absl::Status BreakInASwitch(const Scenario& scenario, Row* row);
   absl::Status BreakInAHandoff(const Scenario& scenario, Row* row);
+  absl::Status BreakInABatch(const Scenario& scenario, Row* row);
   absl::Status BreakAndMend(const ChaosProcess& process, Fault fault);
   absl::Status Break(const ChaosProcess& process, Fault fault);
   absl::Status AwaitStreams();

@@ -10,6 +10,7 @@
 
 #include "nlohmann/json.hpp"
 #include "services/http/server.h"
+#include "services/skeinctl/chaos/batch_load.h"
 #include "services/skeinctl/chaos/chaos_load.h"
 #include "services/skeinctl/chaos/chaos_player.h"
 #include "services/skeinctl/chaos/formation_orders.h"
@@ -436,6 +437,45 @@ TEST(VictimAmong, HasMostRequestsAndIsNeitherSparedNorElsewhere) {
   EXPECT_EQ(VictimAmong(processes, "decode", {})->name, "b");
   EXPECT_EQ(VictimAmong(processes, "decode", {"b"})->name, "a");
   EXPECT_EQ(VictimAmong(processes, "decode", {"a", "b"}), nullptr);
+}
+
+TEST(BatchLoad, ALineAsksOneOfTheRequests) {
+  StreamRequest request{.prompt = {4, 5}, .output_tokens = 6, .streamed = false};
+  const Json line = Json::parse(BatchLine("m", {request, request}, 3));
+  EXPECT_EQ(line["custom_id"], "line-3");
+  EXPECT_EQ(line["method"], "POST");
+  EXPECT_EQ(line["url"], "/v1/completions");
+  EXPECT_EQ(line["body"]["model"], "m");
+  EXPECT_EQ(line["body"]["prompt"], Json({4, 5}));
+  EXPECT_EQ(line["body"]["max_tokens"], 6);
+  EXPECT_FALSE(line["body"].contains("stream"));
+}
+
+TEST(BatchLoad, WhatIsWrongWithAnOutputIsCountedByKind) {
+  const auto line = [](const std::string& name, const std::vector<int32_t>& tokens) {
+    const Json body = {{"choices", Json::array({{{"token_ids", tokens}}})}};
+    return Json({{"custom_id", name}, {"response", {{"status_code", 200}, {"body", body}}}})
+               .dump() +
+           "\n";
+  };
+  std::vector<Reference> references(2);
+  references[0].choices = {{.tokens = {1, 2}}};
+  references[1].choices = {{.tokens = {3}}};
+  const std::string right = line("line-2", {1, 2}) + line("line-0", {1, 2}) + line("line-1", {3});
+  const Counts good = JudgeBatch(right, 3, references);
+  EXPECT_TRUE(good.good());
+  EXPECT_EQ(good.requests, 3);
+  EXPECT_EQ(good.tokens, 5);
+  EXPECT_EQ(JudgeBatch(right, 4, references).lost, 1);
+  EXPECT_EQ(JudgeBatch(right + line("line-1", {3}), 3, references).doubled, 1);
+  EXPECT_EQ(JudgeBatch(right + line("line-3", {4}), 4, references).wrong, 1);
+  EXPECT_EQ(JudgeBatch(right + line("line-3", {3}), 3, references).wrong, 1) << "no line of it";
+  EXPECT_EQ(JudgeBatch(right + "{\n", 3, references).wrong, 1);
+  const Json refused = {{"custom_id", "line-3"}, {"response", nullptr}, {"error", {{"code", "x"}}}};
+  const Counts failed = JudgeBatch(right + refused.dump() + "\n", 4, references);
+  EXPECT_EQ(failed.failed, 1);
+  EXPECT_EQ(failed.lost, 0);
+  EXPECT_FALSE(failed.good());
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ void AddNetworkScenarios(std::vector<Scenario>* all) {
 
 const char* TextOf(Moment moment) {
   return moment == Moment::kHandoff ? "while prompts are handed from prefill to decode instances"
+         : moment == Moment::kBatch ? "while a batch is computed"
          : moment == Moment::kBind  ? "while two decode instances are bound into a group"
                                     : "while a group of two decode instances is released";
 }
@@ -69,11 +70,12 @@ std::vector<Scenario> MakeScenarios() {
         absl::StrCat("SIGTERM to a process of the role ", role, ", which is then started again.")));
   }
   AddNetworkScenarios(&all);
-  for (const Moment moment : {Moment::kHandoff, Moment::kBind, Moment::kRelease}) {
+  for (const Moment moment : {Moment::kHandoff, Moment::kBind, Moment::kRelease, Moment::kBatch}) {
     for (const char* role : {"decode", "prefill", "orchestrator", "router"}) {
       for (const Fault fault : {Fault::kKill, Fault::kStop}) all.push_back(At(moment, fault, role));
-      // A worker that leaves while its KV is still wanted.
-      if (moment == Moment::kHandoff) all.push_back(At(moment, Fault::kTerm, role));
+      // A process that leaves while it is still wanted.
+      const bool leaves = moment == Moment::kHandoff || moment == Moment::kBatch;
+      if (leaves) all.push_back(At(moment, Fault::kTerm, role));
     }
   }
   all.push_back(One(Fault::kKill, "standby",
@@ -143,6 +145,8 @@ const char* NameOf(Moment moment) {
       return "release";
     case Moment::kHandoff:
       return "handoff";
+    case Moment::kBatch:
+      return "batch";
   }
   return "";
 }

@@ -46,6 +46,7 @@ enum class Moment {
   kBind,     // decode instances are being bound into a group
   kRelease,  // a group is being released
   kHandoff,  // KV of prompts is being handed from prefill to decode instances
+  kBatch,    // a batch is being computed, and some of its lines are answered
 };
 const char* NameOf(Moment moment);  // "bind"; "" of kAny
 
