@@ -101,7 +101,7 @@ void PrefillFlow::PlanParked(TimeUs now) {
       Plan(parts_.requests->At(next->id), now);  // parks it again, fails it, or sends its plan
       const Request* const tried = parts_.requests->Find(next->id);
       const bool parked = tried != nullptr && tried->state == State::kParked;
-      if (parked) ParkedRequests::NoteFailed(*next, &round);
+      if (parked) parked_.NoteFailed(model, *next, &round);
     }
   }
   for (const RequestId id : parked_.TakeAdded()) {

@@ -189,7 +189,7 @@ const char* WordsOf(const std::string& reason) {
   if (reason == "preempted") return "was preempted, to be computed anew";
   if (reason == "moved") return "moved here from another cell";
   if (reason == "submitted_anew") return "was submitted again after its orchestrator was lost";
-  if (reason == "parked") return "waits, because no prefill instance can take it";
+  if (reason == "parked") return "waits for room at a prefill instance, or for its tenant's turn";
   return nullptr;
 }
 

@@ -24,7 +24,7 @@ namespace skein::scheduler {
 
 // Reasons why an answer comes later, or costs more, than planned.
 enum class Degraded {
-  kParked,         // no prefill instance took the request when it was to be planned
+  kParked,         // no instance took it when it came, or its tenant's turn had not come
   kReplanned,      // a plan was cancelled and replaced
   kRecomputed,     // the same, after instances may have begun it (Request::MayHaveBegun)
   kDecodeRetried,  // its prefill instance could not reach the decode instance

@@ -115,8 +115,14 @@ std::optional<ParkedRequests::Place> ParkedRequests::Next(const std::string& mod
   if (!next.has_value()) return std::nullopt;
   Round::Tried& tried = round->tried[next->kind];
   tried.numbers.insert(next->number);
-  if (goes_on) tried.went_on_to = lines.kinds.at(next->kind).stopped_at = next->number;
+  next->onward = goes_on;
+  if (goes_on) tried.went_on_to = next->number;
   return next;
+}
+
+void ParkedRequests::NoteFailed(const std::string& model, const Place& place, Round* round) {
+  ++round->tried[place.kind].failed;
+  if (place.onward) lines_.at(model).kinds.at(place.kind).stopped_at = place.number;
 }
 
 absl::Status ParkedRequests::CheckInvariants(const RequestTable& requests) const {

@@ -77,11 +77,12 @@ class ParkedRequests {
     uint64_t number = 0;
     RequestId id;
     Kind kind;
+    bool onward = false;  // by the order of submission, not by the other one
   };
   // The first of those that this round may try and has not. The caller tries it and calls
-  // NoteFailed if it is still parked then.
+  // NoteFailed if it is still parked then. One that it does not try is next to be tried again.
   std::optional<Place> Next(const std::string& model, Round* round);
-  static void NoteFailed(const Place& place, Round* round) { ++round->tried[place.kind].failed; }
+  void NoteFailed(const std::string& model, const Place& place, Round* round);
 
   // The requests added since the last call, whether still parked or not.
   std::vector<RequestId> TakeAdded() { return std::exchange(added_, {}); }

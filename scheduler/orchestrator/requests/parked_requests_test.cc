@@ -52,7 +52,7 @@ class ParkedRequestsTest : public ::testing::Test {
     ParkedRequests::Round round;
     while (const auto next = parked_.Next(model, &round)) {
       serials.push_back(next->id.serial);
-      if (fail) ParkedRequests::NoteFailed(*next, &round);
+      if (fail) parked_.NoteFailed(model, *next, &round);
     }
     return serials;
   }
@@ -120,6 +120,15 @@ TEST_F(ParkedRequestsTest, TenantsTakeTurnsByTokensAndWeight) {
   EXPECT_EQ(Planned(6), (std::vector<uint64_t>{1, 21, 22, 2, 23, 24}));
   ParkOf("quiet", 30, 1, /*prompt_tokens=*/1000);
   EXPECT_EQ(Planned(3), (std::vector<uint64_t>{30, 3, 4})) << "whatever its kind is";
+}
+
+// The caller stops a round when it plans late (prefill_flow.h).
+TEST_F(ParkedRequestsTest, OneThatARoundDidNotTryIsNotPassedOver) {
+  for (uint64_t serial = 1; serial <= 14; ++serial) Park(serial, "m", 1000);
+  ParkedRequests::Round round;
+  for (int i = 0; i < 4; ++i) parked_.NoteFailed("m", *parked_.Next("m", &round), &round);
+  EXPECT_EQ(parked_.Next("m", &round)->id.serial, 5u);
+  EXPECT_EQ(Tried("m", /*fail=*/true), (std::vector<uint64_t>{1, 2, 3, 4, 5, 6, 7, 8}));
 }
 
 // The tries that go on in the order of submission reach those of each tenant.

@@ -28,7 +28,7 @@ enum class State {
   kReserving,   // its lead was answered, and opens the transfer
   kPlaced,      // the transfer is open
   kReplanning,  // its last plan is being cancelled
-  kParked,      // no prefill instance takes it now
+  kParked,      // no prefill instance takes it now, or its tenant's turn has not come
   kSharing,     // it waits for the KV of its answer's first choice (shared_prompts.h)
   kGrouping,    // it waits for a bound group, or was announced to one (groups/long_requests.h)
 };

@@ -1,6 +1,7 @@
 #include "scheduler/worker/decode/block_order.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
@@ -44,7 +45,8 @@ std::optional<RequestId> BlockOrder::VictimFor(RequestId id, BlocksOf blocks_of)
 
 std::optional<RequestId> BlockOrder::VictimOfAll(BlocksOf blocks_of) const {
   if (running_.empty()) return std::nullopt;
-  return VictimFrom(running_.begin(), blocks_of);
+  const auto first = running_.begin();
+  return VictimFrom(running_.size() == 1 ? first : std::next(first), blocks_of);
 }
 
 RequestId BlockOrder::VictimFrom(std::set<Rank>::const_iterator from, BlocksOf blocks_of) const {

@@ -16,11 +16,11 @@
 // tenant's the last. So with one tenant the last of all.
 //
 // No sequence starves, and preemptions do not go on for ever:
-//   1. The first running sequence is never preempted, because a victim is behind the one that
-//      wants. When it wants, it gets a block, from one behind it if need be, or none of those runs.
-//      Then the other blocks belong to sequences whose KV is coming, or are in quarantine.
-//      Both end within a lease and take no further block. So the first one always advances, and it
-//      ends, because its tokens are limited and all of them fit the pool.
+//   1. The first running sequence is never preempted for another one, because a victim is behind
+//      the one that wants. When it wants, it gets a block, from one behind it if need be, or none
+//      of those runs. Then the other blocks belong to sequences whose KV is coming, or are in
+//      quarantine. Both end within a lease and take no further block. So the first one always
+//      advances, and it ends, because its tokens are limited and all of them fit the pool.
 //   2. Of one priority, those that come later are behind. So finitely many sequences are in front
 //      of each, and when they have ended, it is the first. If it is preempted then, nothing runs,
 //      and nothing is admitted before it: all blocks become free, and it resumes.
@@ -65,7 +65,8 @@ class BlockOrder {
   // of several tenants.
   using BlocksOf = absl::FunctionRef<int64_t(RequestId)>;
   std::optional<RequestId> VictimFor(RequestId id, BlocksOf blocks_of) const;
-  // The same where one must give its blocks up whatever the others want; empty: none runs.
+  // The same where one must give its blocks up whatever the others want; the first one does only if
+  // it runs alone. Empty: none runs.
   std::optional<RequestId> VictimOfAll(BlocksOf blocks_of) const;
   void Resume(RequestId id);  // REQUIRES: it is preempted
   bool Wants(RequestId id) const {

@@ -52,6 +52,18 @@ TEST(BlockOrderTest, OfOnePriorityTheTenantThatHoldsMostByWeightGivesFirst) {
   EXPECT_TRUE(order.CheckInvariants().ok());
 }
 
+TEST(BlockOrderTest, WhereOneMustGiveItsBlocksUpTheFirstIsTheLastToDoSo) {
+  BlockOrder order;
+  order.Add(Id(1), Of(0, "large"), 10);
+  for (const uint64_t serial : {2, 3}) order.Add(Id(serial), Of(0, "small"), 20);
+  const auto blocks = [](RequestId id) { return id == Id(1) ? int64_t{9} : int64_t{1}; };
+  for (const uint64_t serial : {3, 2, 1}) {
+    EXPECT_EQ(order.VictimOfAll(blocks), Id(serial));
+    order.Preempt(Id(serial));
+  }
+  EXPECT_EQ(order.VictimOfAll(blocks), std::nullopt);
+}
+
 TEST(BlockOrderTest, AWeightLetsATenantHoldMoreAndALowerPriorityGivesFirst) {
   BlockOrder order;
   for (const uint64_t serial : {1, 2, 3}) order.Add(Id(serial), Of(0, "heavy", 4), 10);
