@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "proto/common.pb.h"
 #include "scheduler/base/request.h"
 #include "tests/sim/answers.h"
 #include "tests/sim/variations.h"
@@ -43,6 +44,11 @@ ClientPlan MakeClientOf(Random& random, uint64_t serial, TimeUs arrives_us, cons
     spec->prompt.push_back(static_cast<int32_t>(random.Between(0, kVocab - 1)));
   }
   spec->max_tokens = 1;
+  v1::SamplingParams sampling;  // greedy
+  sampling.set_top_p(1);
+  sampling.set_repetition_penalty(1);
+  sampling.set_top_logprobs(-1);
+  spec->sampling = sampling.SerializeAsString();
   spec->tenant = tenant;
   spec->tenant_weight = weight;
   return {.spec = spec, .arrives_us = arrives_us};
