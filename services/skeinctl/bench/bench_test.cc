@@ -173,6 +173,16 @@ TEST_F(BenchTest, AnHttpsAddressOfAPlainPortIsExplained) {
   EXPECT_NE(said.find("(the port does not speak TLS: use http://)"), std::string::npos) << said;
 }
 
+TEST_F(BenchTest, AServerThatWantsACertificateIsNotTakenForOneThatWantsAKey) {
+  models_.status = 403;
+  models_.body = R"({"error":{"message":"no certificate","code":"certificate_required"}})";
+  Serve([](int, const Json& asked, const ResponderPtr& r) { AnswerWell(asked, r); });
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(RunBench(flags_), 1);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("403: no certificate (give --tls-dir with"), std::string::npos) << said;
+}
+
 // What a terminal would obey is not shown as it came.
 TEST_F(BenchTest, WhatAServerSaysOfItsRefusalIsShownInAscii) {
   models_.status = 403;
