@@ -119,6 +119,12 @@ TEST(RoutesTest, LongestPrefixMethodsAndAllow) {
   EXPECT_EQ(Serve(routes, "OPTIONS", "/v1/models").status, 204);
 }
 
+TEST(MessageTest, AStatusThatIsSentHasItsName) {
+  EXPECT_EQ(Reason(200), "OK");
+  EXPECT_EQ(Reason(302), "Found");
+  EXPECT_EQ(Reason(429), "Too Many Requests");
+}
+
 TEST(MessageTest, NoContentHasNoLengthAndEveryHeadADate) {
   EXPECT_EQ(HttpDate(784111777), "Sun, 06 Nov 1994 08:49:37 GMT");
   Response response;

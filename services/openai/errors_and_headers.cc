@@ -98,7 +98,8 @@ const std::vector<HeaderField>& HeaderFields() {
        "The tenant's requests per minute at this router; `-Remaining-Requests` and "
        "`-Reset-Requests` say how many are left, and how long until all are left again. The same "
        "for `-Tokens`."},
-      {"X-Should-Retry", false, "`false`: the request will never fit the tenant's limit."},
+      {"X-Should-Retry", false,
+       "`false`, instead of `Retry-After`: the request will never fit the tenant's limit."},
       {"Allow", false, "With 405: the methods of the path."},
   };
   return all;

@@ -106,6 +106,7 @@ TEST_F(TenantsTest, ABudgetOfTokensIsOneForAllKeysOfItsTenantAndForNobodyElse) {
   const http::Response large = Complete("one", 96);
   EXPECT_EQ(large.status, 429);
   EXPECT_EQ(HeaderOf(large, "X-Should-Retry"), "false");
+  EXPECT_EQ(HeaderOf(large, "Retry-After"), "");
   EXPECT_EQ(Complete("one", 80).status, 200);
   EXPECT_EQ(Complete("two", 70).status, 200);
   EXPECT_EQ(Complete("two", 62).status, 200);
@@ -118,7 +119,7 @@ TEST_F(TenantsTest, ABudgetOfTokensIsOneForAllKeysOfItsTenantAndForNobodyElse) {
       const Json error = Json::parse(refused.body)["error"];
       EXPECT_EQ(error["code"], "rate_limit_exceeded");
       EXPECT_EQ(error["message"].get<std::string>().rfind(
-                    "Rate limit reached of tenant 'a' on tokens per minute: limit 100, used ", 0),
+                    "Rate limit reached for tenant 'a' on tokens per minute: limit 100, used ", 0),
                 0u)
           << error;
       EXPECT_EQ(HeaderOf(refused, "X-Skein-Exceeded"), "tokens_per_minute");

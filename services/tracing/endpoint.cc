@@ -21,7 +21,8 @@ bool NamesPort(const std::string& authority) {
 
 absl::StatusOr<TraceEndpoint> ParseTraceEndpoint(const std::string& text) {
   if (text.compare(0, kScheme.size(), kScheme) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("'", text, "' does not begin with http://"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", text, "' is neither local nor http://HOST:PORT"));
   }
   const std::string rest = text.substr(kScheme.size());
   const size_t slash = rest.find('/');

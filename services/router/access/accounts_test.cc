@@ -33,17 +33,18 @@ TEST(LimitAnswerTest, DurationsAreAsOpenAiWritesThem) {
 
 TEST(LimitAnswerTest, AnErrorSaysWhatWasExceededAndByHowMuch) {
   EXPECT_EQ(LimitError({Limit::kTokens, 100, 90, 20, 6'000'000}, "a").message,
-            "Rate limit reached of tenant 'a' on tokens per minute: limit 100, used 90, requested "
+            "Rate limit reached for tenant 'a' on tokens per minute: limit 100, used 90, requested "
             "20. Try again in 6s.");
   EXPECT_EQ(LimitError({Limit::kRequests, 2, 2, 1, 400'000}, "").message,
             "Rate limit reached on requests per minute: limit 2, used 2, requested 1. Try again in "
             "400ms.");
-  EXPECT_EQ(LimitError({Limit::kConcurrency, 3, 3, 1, 0}, "a").message,
-            "Rate limit reached of tenant 'a' on requests at a time: limit 3, running 3. Try again "
-            "when one of them has ended.");
+  EXPECT_EQ(
+      LimitError({Limit::kConcurrency, 3, 3, 1, 0}, "a").message,
+      "Rate limit reached for tenant 'a' on requests at a time: limit 3, running 3. Try again "
+      "when one of them has ended.");
   const Excess never = {Limit::kTokens, 100, 0, 200, scheduler::kNever};
   EXPECT_EQ(LimitError(never, "a").message,
-            "Request too large of tenant 'a' on tokens per minute: limit 100, requested 200 (the "
+            "Request too large for tenant 'a' on tokens per minute: limit 100, requested 200 (the "
             "prompt and the most that may be sampled). Send a shorter prompt or ask for fewer "
             "tokens.");
   EXPECT_EQ(LimitError(never, "a").status, 429);

@@ -11,7 +11,7 @@ using scheduler::tenants::Excess;
 using scheduler::tenants::Limit;
 
 std::string Whose(const std::string& tenant) {
-  return tenant.empty() ? "" : absl::StrCat(" of tenant '", tenant, "'");
+  return tenant.empty() ? "" : absl::StrCat(" for tenant '", tenant, "'");
 }
 
 void Add(const char* what, int64_t limit, int64_t left, int64_t full_us,

@@ -95,7 +95,9 @@ absl::Status ReadField(const std::string& field, const YAML::Node& key, const YA
 
 absl::Status ReadTenant(const YAML::Node& node, const std::string& name, Tenant* tenant) {
   if (node.IsNull()) return absl::OkStatus();
-  if (!node.IsMap()) return Wrong(node.Mark(), absl::StrCat("tenant '", name, "' is no mapping"));
+  if (!node.IsMap())
+    return Wrong(node.Mark(),
+                 absl::StrCat("tenant '", name, "' takes a mapping, not ", Given(node)));
   std::set<std::string> seen;
   for (const auto& field : node) {
     const std::string key = field.first.IsScalar() ? field.first.Scalar() : "";
@@ -110,10 +112,15 @@ absl::Status ReadTenant(const YAML::Node& node, const std::string& name, Tenant*
 }
 
 absl::StatusOr<Tenants> ReadTenants(const YAML::Node& root) {
-  const bool framed = root.IsMap() && root.size() == 1 && root["tenants"];
-  if (!framed || !root["tenants"].IsMap()) {
+  if (!root.IsMap() || root.size() != 1 || !root["tenants"]) {
     return absl::InvalidArgumentError(
-        "the file is a mapping 'tenants:' of names, and nothing else");
+        "the file must have the key 'tenants' at its top level, and no other one");
+  }
+  if (!root["tenants"].IsMap()) {
+    return Wrong(root["tenants"].Mark(),
+                 absl::StrCat("'tenants' takes a mapping from each tenant's name to its limits, "
+                              "not ",
+                              Given(root["tenants"])));
   }
   Tenants tenants;
   for (const auto& entry : root["tenants"]) {

@@ -47,10 +47,12 @@ TEST(TenantsFileTest, WhatIsWrongIsNamedByItsLine) {
     const char* text;
     const char* message;
   } cases[] = {
-      {"", "the file is a mapping 'tenants:' of names, and nothing else"},
-      {"tenants: [a]", "the file is a mapping 'tenants:' of names, and nothing else"},
-      {"tenants: {a: }\nmore: 1", "the file is a mapping 'tenants:' of names, and nothing else"},
-      {"tenants:\n  a: 3", "line 2: tenant 'a' is no mapping"},
+      {"", "the file must have the key 'tenants' at its top level, and no other one"},
+      {"tenants: {a: }\nmore: 1",
+       "the file must have the key 'tenants' at its top level, and no other one"},
+      {"tenants: [a]",
+       "line 1: 'tenants' takes a mapping from each tenant's name to its limits, not a list"},
+      {"tenants:\n  a: 3", "line 2: tenant 'a' takes a mapping, not '3'"},
       {"tenants:\n  a:\n    weight: 0",
        "line 3: a.weight takes an integer between 1 and 1000, not '0'"},
       {"tenants:\n  a:\n    weight: heavy",

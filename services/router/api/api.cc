@@ -122,11 +122,6 @@ int64_t TokensMax(const AnswerPlan& plan) {
   return tokens;
 }
 
-// How long to wait before the next try; 0: the least.
-int64_t RetryAfterUs(const scheduler::tenants::Excess& excess) {
-  return excess.retry_after_us == scheduler::kNever ? 0 : excess.retry_after_us;
-}
-
 http::Response JsonResponse(std::string body) {
   http::Response response;
   response.body = std::move(body);
@@ -185,7 +180,7 @@ void RouterApi::Dispatch(WorkFn work, http::Request request, ResponderPtr respon
   if (draining()) return Refuse(arrival, responder, kDraining);
   if (excess.has_value()) {
     return Refuse(arrival, responder, LimitError(*excess, arrival.charge->tenant()),
-                  ExceededHeaders(*excess), RetryAfterUs(*excess));
+                  ExceededHeaders(*excess), excess->retry_after_us);
   }
   // A page of another site can make a browser post plain text without a preflight, but not JSON.
   if (std::string why = WhyNotPlainJson(request); !why.empty()) {
@@ -448,7 +443,7 @@ bool RouterApi::MayReserve(const ResponderPtr& responder, const Arrival& arrival
   headers = ExceededHeaders(*excess);
   plan->headers.insert(plan->headers.end(), headers.begin(), headers.end());
   Refuse(arrival, responder, LimitError(*excess, arrival.charge->tenant()),
-         std::move(plan->headers), RetryAfterUs(*excess));
+         std::move(plan->headers), excess->retry_after_us);
   return false;
 }
 

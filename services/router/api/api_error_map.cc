@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/base/time.h"
 #include "services/http/error.h"
 #include "services/rpc/status_map.h"
 
@@ -58,7 +59,8 @@ void AddDroppedReason(bool begun, http::Response* response) {
 http::Response ToResponse(const openai::ApiError& error, int64_t retry_after_us) {
   http::Response response =
       http::ErrorResponse(error.status, error.message, error.param, error.code);
-  if (error.status == 429 || error.status == 503) {
+  const bool may_pass_later = retry_after_us != scheduler::kNever;
+  if ((error.status == 429 || error.status == 503) && may_pass_later) {
     const int64_t seconds = std::max<int64_t>(1, (retry_after_us + 999'999) / 1'000'000);
     response.headers.push_back({"Retry-After", std::to_string(seconds)});
   }

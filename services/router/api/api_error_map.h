@@ -13,7 +13,8 @@ namespace skein::services {
 
 openai::ApiError ErrorFrom(const absl::Status& status);
 
-// With Retry-After for 429 and 503: `retry_after_us` rounded up, a second at least.
+// With Retry-After for 429 and 503: `retry_after_us` rounded up, a second at least. kNever: without
+// it, because the same request is refused whenever it comes.
 http::Response ToResponse(const openai::ApiError& error, int64_t retry_after_us = 0);
 
 // To an error of 429, 503 or 504 that has none yet: X-Skein-Dropped-Reason, and the same under the

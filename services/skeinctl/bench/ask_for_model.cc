@@ -3,6 +3,7 @@
 #include <chrono>
 #include <string_view>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 
@@ -24,7 +25,10 @@ std::string ErrorText(const std::string& body) {
   return ": " + text.substr(1, text.size() - 2);  // without its quotes
 }
 
-const char* AdviceFor(int status) {
+const char* AdviceFor(int status, const std::string& body) {
+  if (status == 403 && absl::StrContains(body, R"("certificate_required")")) {
+    return " (give --tls-dir with tls.crt and tls.key of a client)";
+  }
   if (status == 401 || status == 403) return " (set the key with --api-key or OPENAI_API_KEY)";
   if (status == 404) return " (name a model with --model)";
   return "";
@@ -47,8 +51,8 @@ absl::StatusOr<std::string> AskForModel(boost::asio::io_context* io, HttpClient*
   io->restart();
   io->run();
   if (failure.ok() && status != 200) {
-    failure = absl::UnavailableError(
-        absl::StrCat("GET /v1/models was answered ", status, ErrorText(body), AdviceFor(status)));
+    failure = absl::UnavailableError(absl::StrCat("GET /v1/models was answered ", status,
+                                                  ErrorText(body), AdviceFor(status, body)));
   }
   if (!failure.ok()) return failure;
   return OnlyModel(body);

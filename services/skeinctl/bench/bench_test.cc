@@ -152,7 +152,9 @@ TEST_F(BenchTest, RefusesAServerThatItsAuthoritiesDoNotVouchFor) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(RunBench(flags_), 1);
   said = ::testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find("TLS: unable to get local issuer certificate"), std::string::npos) << said;
+  EXPECT_NE(said.find("TLS: unable to get local issuer certificate (give --tls-dir"),
+            std::string::npos)
+      << said;
   // Who asks an https port without TLS hears what it says of that.
   flags_.url = "http" + flags_.url.substr(sizeof "https" - 1);
   ::testing::internal::CaptureStderr();
@@ -160,6 +162,25 @@ TEST_F(BenchTest, RefusesAServerThatItsAuthoritiesDoNotVouchFor) {
   said = ::testing::internal::GetCapturedStderr();
   EXPECT_NE(said.find("was answered 400: This port speaks TLS"), std::string::npos) << said;
   EXPECT_TRUE(asked_.empty());
+}
+
+TEST_F(BenchTest, AnHttpsAddressOfAPlainPortIsExplained) {
+  Serve([](int, const Json& asked, const ResponderPtr& r) { AnswerWell(asked, r); });
+  AskByHttps();
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(RunBench(flags_), 1);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("(the port does not speak TLS: use http://)"), std::string::npos) << said;
+}
+
+TEST_F(BenchTest, AServerThatWantsACertificateIsNotTakenForOneThatWantsAKey) {
+  models_.status = 403;
+  models_.body = R"({"error":{"message":"no certificate","code":"certificate_required"}})";
+  Serve([](int, const Json& asked, const ResponderPtr& r) { AnswerWell(asked, r); });
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(RunBench(flags_), 1);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("403: no certificate (give --tls-dir with"), std::string::npos) << said;
 }
 
 // What a terminal would obey is not shown as it came.

@@ -138,12 +138,21 @@ class HttpClient::Call : public std::enable_shared_from_this<HttpClient::Call> {
     if (X509_VERIFY_PARAM_set1_ip_asc(expected, host.c_str()) == 1) return;
     X509_VERIFY_PARAM_set1_host(expected, host.data(), host.size());
   }
+  std::string WhyNoHandshake(error_code error) const {
+    const long checked = SSL_get_verify_result(connection_->session());
+    if (checked != X509_V_OK) {
+      const char* advice = client_->security_.certificates == nullptr
+                               ? " (give --tls-dir with ca.crt of the server's authority)"
+                               : "";
+      return std::string(X509_verify_cert_error_string(checked)) + advice;
+    }
+    const bool is_plain = error.category() == asio::error::get_ssl_category() &&
+                          ERR_GET_REASON(error.value()) == SSL_R_WRONG_VERSION_NUMBER;
+    return error.message() + (is_plain ? " (the port does not speak TLS: use http://)" : "");
+  }
   void OnHandshake(error_code error) {
     if (error && error != beast::error::timeout && !cancelled_) {
-      const long checked = SSL_get_verify_result(connection_->session());
-      const std::string why =
-          checked != X509_V_OK ? X509_verify_cert_error_string(checked) : error.message();
-      return listener_.on_end(CallEnd::kConnect, "TLS: " + why);
+      return listener_.on_end(CallEnd::kConnect, "TLS: " + WhyNoHandshake(error));
     }
     if (error) return End(error, CallEnd::kConnect);
     const absl::Status server = CheckServer();

@@ -161,10 +161,17 @@ void TraceFlags::Register(FlagSet* set) {
       .Value("HOST:PORT,...");
   RegisterFormat(&format, "text", set);
   set->Check([this]() -> absl::Status {
-    if (!request.empty()) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        "REQUEST is required. 'skeinctl requests' lists the requests that the orchestrator "
-        "remembers.");
+    if (request.empty()) {
+      return absl::InvalidArgumentError(
+          "REQUEST is required. 'skeinctl requests' lists the requests that the orchestrator "
+          "remembers.");
+    }
+    for (const auto& admin : absl::StrSplit(also, ',', absl::SkipEmpty())) {
+      if (http::ParseAddress(std::string(admin)).ok()) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("--also: '", std::string(admin), "' is not HOST:PORT"));
+    }
+    return absl::OkStatus();
   });
 }
 

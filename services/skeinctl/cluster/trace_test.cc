@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "services/flags/flags.h"
 #include "services/skeinctl/cluster/trace_tree.h"
 
 namespace skein::services {
@@ -82,6 +83,7 @@ trace 4bf92f3577b34da6a3ce929d0e0e4736, 2026-11-28 00:00:00.000 UTC: 100.0 ms, 1
 span                    process                begins        takes |                                |
 chat m                  router                 0.0 ms     100.0 ms |================================| input_tokens 4096, output_tokens 20
   tokenize              router                 0.0 ms       2.0 ms |=                               |
+  first token           router                 2.0 ms      48.0 ms | ===============                |
   attempt               router                 2.0 ms      97.5 ms | ===============================|
     schedule            orchestrator           2.2 ms      98.6 ms | ===============================|
       plan              orchestrator           2.2 ms       0.1 ms | =                              | policy tetris, chunks 1, estimated 40.0 ms
@@ -95,7 +97,6 @@ chat m                  router                 0.0 ms     100.0 ms |============
       handoff           prefill-worker 3       2.6 ms      47.4 ms | ===============                |
         handoff.put     prefill-worker 3       3.0 ms      46.5 ms | ===============                | bytes 12.3 MB, gb_per_s 0.266, path direct
       chunk             prefill-worker 3       3.0 ms      45.0 ms | ==============                 | chunk 0, sp 2, tp 1, rank 0, tokens 2048
-  first token           router                 2.0 ms      48.0 ms | ===============                |
   stream                router                50.0 ms      50.0 ms |                ================|
 
 Spans without children cover 100.0 % of the request's time.
@@ -105,6 +106,13 @@ Not asked, or no answer: prefill-worker 127.0.0.1:7201: nothing listens there
 // clang-format on
 
 TEST(TraceTest, ARecordedTreeIsDrawn) { EXPECT_EQ("\n" + TraceText(TreeOf(Recorded())), kGolden); }
+
+TEST(TraceTest, OneSpanOfOneProcessIsNotPlural) {
+  const TraceTree tree =
+      TreeOf({ParseSpans("router x", PageOf({SpanJson("1", "", "a", 0, 5, "")}))});
+  EXPECT_NE(TraceText(tree).find(": 0.0 ms, 1 span of 1 process\n"), std::string::npos)
+      << TraceText(tree);
+}
 
 TEST(TraceTest, EachSpanStandsUnderItsParent) {
   const TraceTree tree = TreeOf(Recorded());
@@ -156,6 +164,18 @@ TEST(TraceTest, AnswersThatAreNoneAreErrors) {
   EXPECT_TRUE(tree.spans.empty());
   EXPECT_EQ(TraceText(tree), "");
   EXPECT_EQ(tree.silent.size(), 1u);
+}
+
+TEST(TraceFlagsTest, AFurtherProcessIsNamedByItsAddress) {
+  const auto parse = [](const char* also) {
+    TraceFlags flags;
+    FlagSet set("A program.");
+    flags.Register(&set);
+    const char* const argv[] = {"trace", "x-1", "--also", also};
+    return set.Parse(4, argv, {});
+  };
+  EXPECT_TRUE(parse("127.0.0.1:7201,[::1]:7202").ok());
+  EXPECT_EQ(parse("127.0.0.1:7201,foo").message(), "--also: 'foo' is not HOST:PORT");
 }
 
 TEST(TraceTest, ThatNothingIsFoundIsExplained) {

@@ -19,6 +19,10 @@ std::string Milliseconds(int64_t ns) {
   return absl::StrFormat("%.1f ms", static_cast<double>(ns) * 1e-6);
 }
 
+std::string Counted(size_t count, const char* one, const char* several) {
+  return absl::StrCat(count, " ", count == 1 ? one : several);
+}
+
 std::string BytesText(double bytes) {
   static constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB"};
   size_t unit = 0;
@@ -117,12 +121,12 @@ class Drawing {
     const KeptSpan& root = tree_.spans[0];
     std::set<std::string> processes;
     for (const KeptSpan& span : tree_.spans) processes.insert(span.process);
-    std::string text =
-        absl::StrCat("trace ", root.trace, ", ",
-                     absl::FormatTime("%Y-%m-%d %H:%M:%E3S", absl::FromUnixNanos(root.start_ns),
-                                      absl::UTCTimeZone()),
-                     " UTC: ", Milliseconds(length_ns_), ", ", tree_.spans.size(), " spans of ",
-                     processes.size(), " processes\n");
+    std::string text = absl::StrCat(
+        "trace ", root.trace, ", ",
+        absl::FormatTime("%Y-%m-%d %H:%M:%E3S", absl::FromUnixNanos(root.start_ns),
+                         absl::UTCTimeZone()),
+        " UTC: ", Milliseconds(length_ns_), ", ", Counted(tree_.spans.size(), "span", "spans"),
+        " of ", Counted(processes.size(), "process", "processes"), "\n");
     if (tree_.other_traces > 0) {
       absl::StrAppend(&text, "(", tree_.other_traces,
                       " earlier ones have this name, too; give the id of a trace to see them)\n");

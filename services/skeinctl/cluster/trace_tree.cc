@@ -81,6 +81,14 @@ class Builder {
       const bool root = known.count(spans_[i].parent) == 0 || spans_[i].parent == spans_[i].span;
       root ? roots_.push_back(i) : children_[spans_[i].parent].push_back(i);
     }
+    // Of children that began together the one that ended first comes first: the next ones follow
+    // it.
+    for (auto& [parent, children] : children_) {
+      std::stable_sort(children.begin(), children.end(), [this](size_t a, size_t b) {
+        return std::pair(spans_[a].start_ns, spans_[a].end_ns) <
+               std::pair(spans_[b].start_ns, spans_[b].end_ns);
+      });
+    }
   }
 
   void Build(TraceTree* tree) {
