@@ -81,9 +81,10 @@ TEST_F(RunningBatchTest, TheYoungestIsPreemptedAndComputesEverythingAnew) {
 }
 
 TEST_F(RunningBatchTest, OfSeveralTenantsTheOneThatHoldsMostBlocksIsPreempted) {
-  Start(1, 6, 30, "oldest");
-  Start(2, 14, 30, "burst");
-  Start(3, 3, 30, "youngest");
+  // All three want a block at the same step, and none is free.
+  Start(1, 6, 26, "oldest");
+  Start(2, 14, 26, "burst");
+  Start(3, 2, 26, "youngest");
   for (int steps = 0; running_.preemptions() == 0 && steps < 20; ++steps) Step();
   ASSERT_EQ(running_.preemptions(), 1u);
   EXPECT_EQ(sequences_.at({7, 2}).phase, DecodeSequence::Phase::kPreempted);
