@@ -3,7 +3,9 @@
 // server closes. So nobody waits for a server that keeps the connection open.
 #pragma once
 
+#include <boost/beast/core/error.hpp>
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -14,7 +16,7 @@ namespace skein::services::http {
 // Pure. One thread.
 class AnswerReader {
  public:
-  static constexpr size_t kBytesMax = 16 << 20;      // of head and body
+  static constexpr size_t kBytesMax = 16 << 20;      // of the body
   static constexpr size_t kLineBytesMax = 64 << 10;  // of the head, and of what frames chunks
 
   enum class State {
@@ -24,11 +26,12 @@ class AnswerReader {
   };
 
   // `method`: of the request. The answer to a HEAD has no body.
-  explicit AnswerReader(std::string_view method) : of_head_(method == "HEAD") {}
+  explicit AnswerReader(std::string_view method);
+  ~AnswerReader();
 
   // What the server sent next. REQUIRES: the state is kMore.
   State Take(std::string_view bytes);
-  // The server has closed.
+  // The server has closed. REQUIRES: the state is kMore.
   State TakeEnd();
 
   const std::string& problem() const { return problem_; }
@@ -36,26 +39,16 @@ class AnswerReader {
   Response TakeResponse();
 
  private:
-  enum class Part { kHead, kLength, kChunkSize, kChunk, kTrailer, kUntilClose, kOver };
+  struct Parser;
 
-  // Each reads what it can of held_; kMore: it needs more bytes, or another part has begun.
-  State Read();
-  State ReadHead();
-  State ChooseBody();
-  State ReadLength();
-  State ReadChunkSize();
-  State ReadChunk();
-  State ReadTrailer();
-  State AwaitLine();
-  bool TakeLine(std::string_view* line);  // without its CRLF; false: it is not complete
-  State Break(const char* problem);
+  void Reset();
+  bool BeginsAsHttp() const;
+  State Classify();
+  State Break(boost::beast::error_code why);
 
   const bool of_head_;
-  Part part_ = Part::kHead;
-  std::string held_;   // what was received
-  size_t at_ = 0;      // so much of it was read
-  size_t length_ = 0;  // of the body, or of the chunk that is read
-  Response response_;
+  std::unique_ptr<Parser> parser_;
+  std::string held_;  // what was received, and not parsed yet
   std::string problem_;
 };
 

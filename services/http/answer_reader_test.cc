@@ -36,7 +36,7 @@ TEST(AnswerReader, EndsWhereTheHeadSays) {
   EXPECT_EQ(sized->body, "abc");
   EXPECT_EQ(FindHeader(sized->headers, "x-a"), "b");
   const auto chunked = Read(
-      "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\nContent-Length: 99\r\n\r\n"
+      "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n"
       "3\r\nabc\r\n0A;x=y\r\n\r\n\r\n567890\r\n0\r\nTrailer: t\r\n\r\n");
   ASSERT_TRUE(chunked.has_value());
   EXPECT_EQ(chunked->body, "abc\r\n\r\n567890");
@@ -90,8 +90,9 @@ TEST(AnswerReader, WhatIsNoAnswerIsRefusedAtOnce) {
         "HTTP/1.1 2000 OK\r\n\r\n", "HTTP/1.1 099 OK\r\n\r\n", "HTTP/1.1:200 OK\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n0\r\n\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffffff\r\n"}) {
     EXPECT_FALSE(Read(bytes).has_value()) << bytes;
   }
@@ -106,7 +107,7 @@ TEST(AnswerReader, SizesAreBounded) {
   AnswerReader large("GET");
   state = large.Take("HTTP/1.1 200 OK\r\n\r\n");
   EXPECT_EQ(state, State::kMore);
-  EXPECT_EQ(large.Take(std::string(AnswerReader::kBytesMax, 'x')), State::kBroken);
+  EXPECT_EQ(large.Take(std::string(AnswerReader::kBytesMax + 1, 'x')), State::kBroken);
   EXPECT_EQ(large.problem(), "the answer exceeds 16 MiB");
 }
 

@@ -15,8 +15,8 @@
 // through the orchestrator or at this worker. The order survives the orchestrator that forwarded
 // it.
 //
-// At most one of its messages is unanswered at a time, and none for longer than answer_timeout_us; a
-// report for no longer than a third of the lease.
+// At most one of its messages is unanswered at a time, and none for longer than answer_timeout_us;
+// a report for no longer than a third of the lease.
 #pragma once
 
 #include <algorithm>

@@ -95,9 +95,10 @@ absl::Status ReadField(const std::string& field, const YAML::Node& key, const YA
 
 absl::Status ReadTenant(const YAML::Node& node, const std::string& name, Tenant* tenant) {
   if (node.IsNull()) return absl::OkStatus();
-  if (!node.IsMap())
+  if (!node.IsMap()) {
     return Wrong(node.Mark(),
                  absl::StrCat("tenant '", name, "' takes a mapping, not ", Given(node)));
+  }
   std::set<std::string> seen;
   for (const auto& field : node) {
     const std::string key = field.first.IsScalar() ? field.first.Scalar() : "";
