@@ -10,7 +10,7 @@ import tempfile
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cluster import run_tests  # noqa: E402
 from sharing import (KV_BLOCK, LAYER, MIB, WIDE, Load, answer_of, asked, await_group, group_of, kv_blocks, members, memory, shown,  # noqa: E402
-                     skeinctl, told_blocks, up, wide_model)
+                     told_blocks, up, wide_model)
 
 
 GIB = 0.375  # of each worker: all weights, and KV
@@ -72,11 +72,11 @@ def what_is_shared_is_in_memory_once():
                 return memory(cluster, names)
 
             before = ask_all()
-            skeinctl(cluster, "share", "--group", group["name"], "--mode", "was")
+            cluster.skeinctl("share", "--group", group["name"], "--mode", "was")
             was = ask_all()
-            skeinctl(cluster, "share", "--group", group["name"], "--mode", "cas")
+            cluster.skeinctl("share", "--group", group["name"], "--mode", "cas")
             cas = ask_all()
-            skeinctl(cluster, "release", "--group", group["name"])
+            cluster.skeinctl("release", "--group", group["name"])
             after = ask_all()
             print("MiB before, in shared(was), in shared(cas), after: %s" %
                   [[{key: one[key] // MIB for key in one} for one in each] for each in (before, was, cas, after)])
@@ -103,7 +103,7 @@ def bytes_that_owners_send_are_those_accounted():
             names = sorted(members(cluster).values())
             make_unreadable(cluster)
             expected = [answer_of(cluster, body) for body in bodies]
-            skeinctl(cluster, "share", "--group", group["name"], "--mode", "was")
+            cluster.skeinctl("share", "--group", group["name"], "--mode", "was")
             before = [(steps_of(cluster, name), bytes_read(cluster, name, "owner")) for name in names]
             with Load(cluster, bodies, expected) as load:
                 cluster.until(lambda: load.failures or all(steps_of(cluster, name) >= steps + 300 for name, (steps, _) in zip(names, before)),
@@ -116,12 +116,12 @@ def bytes_that_owners_send_are_those_accounted():
                 # What is read ahead of a step that does not come is less than one step's.
                 assert abs(sent - counted) <= 0.01 * counted, (name, sent, counted)
                 assert rows(cluster, name, "sent") == 0
-            skeinctl(cluster, "share", "--group", group["name"], "--mode", "cas")
+            cluster.skeinctl("share", "--group", group["name"], "--mode", "cas")
             with Load(cluster, bodies, expected) as load:
                 load.await_more(8, "instances answer in cas")
             for name in names:
                 assert rows(cluster, name, "sent") > 0 and rows(cluster, name, "served") > 0
-            skeinctl(cluster, "release", "--group", group["name"])
+            cluster.skeinctl("release", "--group", group["name"])
             cluster.assert_idle_and_whole()
 
 
@@ -135,7 +135,7 @@ def an_owner_that_is_stopped_in_cas_is_felt_and_done_without():
             other, owner = sorted(members(cluster).values())
             make_unreadable(cluster)
             expected = [answer_of(cluster, body) for body in bodies]
-            skeinctl(cluster, "share", "--group", group["name"], "--mode", "cas")
+            cluster.skeinctl("share", "--group", group["name"], "--mode", "cas")
             with Load(cluster, bodies, expected) as load:
                 load.await_more(8, "instances answer in cas")
                 cluster.processes[owner].popen.send_signal(signal.SIGSTOP)
@@ -151,7 +151,7 @@ def an_owner_that_is_stopped_in_cas_is_felt_and_done_without():
                 cluster.until(lambda: rows(cluster, other, "sent") > sent, "the owner serves again")
                 load.await_more(8, "both answer")
             assert shown(cluster) == [("shared(cas)", group["instances"])], group_of(cluster)
-            skeinctl(cluster, "release", "--group", group["name"])
+            cluster.skeinctl("release", "--group", group["name"])
             cluster.assert_idle_and_whole()
 
 
@@ -164,7 +164,7 @@ def the_layers_of_a_killed_owner_come_from_the_file():
             other, owner = [name_of[instance] for instance in group["instances"][:2]]
             expected = [answer_of(cluster, body) for body in bodies]
             with Load(cluster, bodies, expected) as load:
-                skeinctl(cluster, "share", *[str(one) for one in group["instances"][:2]], "--mode", "was")
+                cluster.skeinctl("share", *[str(one) for one in group["instances"][:2]], "--mode", "was")
                 load.await_more(8, "instances that share their weights answer")
                 assert bytes_read(cluster, other, "file") == 0
                 cluster.kill(owner)
@@ -203,7 +203,7 @@ def what_sharing_frees_is_kv_blocks_at_once():
             with Load(cluster, bodies, expected) as load:
                 load.await_more(6, "instances alone answer")
                 for mode in ("was", "cas"):
-                    skeinctl(cluster, "share", "--group", group["name"], "--mode", mode)
+                    cluster.skeinctl("share", "--group", group["name"], "--mode", mode)
                     shared = kv_blocks(cluster, names)
                     # 4 of 8 layers are let go, and one comes in tiles; the rows of others have buffers.
                     for count, alone in zip(shared, before):
@@ -211,7 +211,7 @@ def what_sharing_frees_is_kv_blocks_at_once():
                     cluster.until(lambda: max(kv_blocks(cluster, names, "held")) > own + 2, "sequences have the new blocks")
                     cluster.until(lambda told=shared: told_blocks(cluster) == sorted(told), "skeinctl status shows them")
                     load.await_more(12, "instances with more blocks answer in " + mode)
-                    skeinctl(cluster, "release", "--group", group["name"])
+                    cluster.skeinctl("release", "--group", group["name"])
                     assert kv_blocks(cluster, names) == before
                     print("KV blocks before, in and after shared(%s): %s, %s, %s" % (mode, before, shared, kv_blocks(cluster, names)))
                     load.await_more(12, "instances with their own blocks answer")

@@ -8,7 +8,7 @@ import tempfile
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from batches import Job  # noqa: E402
 from cluster import run_tests  # noqa: E402
-from sharing import Load, answer_of, asked, await_group, group_of, members, shown, skeinctl, up  # noqa: E402
+from sharing import Load, answer_of, asked, await_group, group_of, members, shown, up  # noqa: E402
 
 
 def answers_are_those_of_independent_instances():
@@ -20,13 +20,13 @@ def answers_are_those_of_independent_instances():
             expected = [answer_of(cluster, body) for body in bodies]
             with Load(cluster, bodies, expected) as load:
                 for mode in ("was", "cas"):
-                    skeinctl(cluster, "share", "--group", name, "--mode", mode)
+                    cluster.skeinctl("share", "--group", name, "--mode", mode)
                     assert shown(cluster) == [("shared(%s)" % mode, ids)], group_of(cluster)
                     load.await_more(12, "instances that share their weights answer in " + mode)
                 for mode in ("was", "cas", "was"):
-                    skeinctl(cluster, "share", "--group", name, "--mode", mode)
+                    cluster.skeinctl("share", "--group", name, "--mode", mode)
                     load.await_more(6, "they answer after a change to " + mode)
-                skeinctl(cluster, "release", "--group", name)
+                cluster.skeinctl("release", "--group", name)
                 assert [one for one, _ in shown(cluster)] == ["independent"], group_of(cluster)
                 load.await_more(12, "instances with all their weights answer")
             cluster.assert_idle_and_whole()
@@ -45,7 +45,7 @@ def a_member_that_is_killed_takes_no_answer_with_it():
                 together = [one for one in left if len(left) == 4 or one in left[:2]]
                 lost = lost if lost in together else together[-1]
                 cluster.until(lambda: group_of(cluster)["ready"] == len(left), "the group has its communicators")
-                skeinctl(cluster, "share", *[str(one) for one in together], "--mode", mode)
+                cluster.skeinctl("share", *[str(one) for one in together], "--mode", mode)
                 assert ("shared(%s)" % mode, together) in shown(cluster), group_of(cluster)
                 assert len(together) == size
                 load.await_more(8, "instances that share their weights answer in " + mode)

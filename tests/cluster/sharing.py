@@ -2,15 +2,14 @@
 
     with up(decode=2) as cluster:
         group = await_group(cluster, 2)
-        skeinctl(cluster, "share", "--group", group["name"])
+        cluster.skeinctl("share", "--group", group["name"])
 """
-import concurrent.futures
 import json
 import os
 import shutil
 import struct
-import subprocess
 
+from clients import Clients
 from cluster import Cluster, binaries_from_argv
 
 MODEL = "deploy/models/fledgling"
@@ -26,15 +25,8 @@ def up(model=MODEL, decode=2, gib=0.125, **more):
                    decode_flags=["--device-memory-gib=%g" % gib], **more)
 
 
-def skeinctl(cluster, *arguments):
-    done = subprocess.run([cluster.binaries["skeinctl"], *arguments, "--orchestrator", cluster.orchestrator], stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, universal_newlines=True, timeout=120, check=False)
-    assert done.returncode == 0, done
-    return done.stdout
-
-
 def group_of(cluster):
-    group, = [group for group in json.loads(skeinctl(cluster, "formation", "--format=json"))["groups"] if group["role"] == "decode"]
+    group, = [group for group in json.loads(cluster.skeinctl("formation", "--format=json"))["groups"] if group["role"] == "decode"]
     return group
 
 
@@ -67,38 +59,20 @@ def answer_of(cluster, body):
     return choice["token_ids"], choice["logprobs"]["token_logprobs"]
 
 
-class Load:
-    """Clients that ask the same again and again until stopped. Every answer has to be the one that an instance gives alone."""
+class Load(Clients):
+    """Each asks the same again and again. Every answer has to be the one that an instance gives alone."""
 
     def __init__(self, cluster, bodies, expected):
-        self.cluster, self.stopped, self.answered, self.failures = cluster, False, 0, []
-        self.pool = concurrent.futures.ThreadPoolExecutor(len(bodies))
-        self.clients = [self.pool.submit(self.run, body, answer) for body, answer in zip(bodies, expected)]
+        super().__init__(cluster, len(bodies))
+        self.bodies, self.expected = bodies, expected
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.stopped = True
-        self.pool.shutdown()
-        for client in self.clients:
-            client.result()
-
-    def run(self, body, expected):
-        while not self.stopped and not self.failures:
-            try:
-                answer = answer_of(self.cluster, body)
-            except Exception as failure:  # pylint: disable=broad-except
-                self.failures.append(repr(failure))
-                raise
-            if answer != expected:
-                self.failures.append("wrong answer to %s: %s, not %s" % (body["prompt"], answer, expected))
-            self.answered += 1
-
-    def await_more(self, count, what):
-        before = self.answered
-        self.cluster.until(lambda: self.failures or self.answered >= before + count, what)
+    def __exit__(self, *raised):
+        super().__exit__(*raised)
         assert not self.failures, self.failures
+
+    def turn(self, number):
+        answer, expected = answer_of(self.cluster, self.bodies[number]), self.expected[number]
+        assert answer == expected, "wrong answer to %s: %s, not %s" % (self.bodies[number]["prompt"], answer, expected)
 
 
 def wide_model(folder):
