@@ -103,12 +103,12 @@ std::string BatchLine(const std::string& model, const std::vector<StreamRequest>
   return absl::StrCat(line.dump(), "\n");
 }
 
-Counts JudgeBatch(const std::string& output, int64_t lines,
+Counts JudgeBatch(const std::string& written, int64_t lines,
                   const std::vector<Reference>& references) {
   Counts counts;
   counts.requests = lines;
   std::vector<bool> seen(static_cast<size_t>(lines));
-  for (const absl::string_view text : absl::StrSplit(output, '\n', absl::SkipEmpty())) {
+  for (const absl::string_view text : absl::StrSplit(written, '\n', absl::SkipEmpty())) {
     const Json line = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
     const int64_t index = line.is_object() ? IndexOf(line, lines) : -1;
     if (index < 0) {
@@ -251,10 +251,15 @@ absl::StatusOr<BatchLoad::Progress> BatchLoad::Look() {
   for (const char* end : {"completed", "failed", "expired", "cancelled"}) {
     progress.ended = progress.ended || progress.status == end;
   }
-  progress.output_file = StringIn(json, "output_file_id");
+  for (const char* name : {"output_file_id", "error_file_id"}) {
+    if (std::string file = StringIn(json, name); !file.empty()) {
+      progress.files.push_back(std::move(file));
+    }
+  }
   const auto counts = json.find("request_counts");
-  if (counts != json.end() && counts->is_object())
+  if (counts != json.end() && counts->is_object()) {
     progress.completed = counts->value("completed", int64_t{0});
+  }
   return progress;
 }
 
@@ -287,17 +292,18 @@ absl::StatusOr<Row> BatchLoad::Await() {
     WaitUnlessStopped(kLook);
   }
   Row row;
-  std::string output;
-  if (progress.ended && !progress.output_file.empty()) {
-    auto content =
-        client_->Call("GET", absl::StrCat("/v1/files/", progress.output_file, "/content"));
-    if (!content.ok()) return content.status();
-    output = *std::move(content);
-  }
   Counts counts;
   if (progress.ended) {
-    counts = JudgeBatch(output, options_.lines, references_);
+    std::string written;
+    for (const std::string& file : progress.files) {
+      const auto content = client_->Call("GET", absl::StrCat("/v1/files/", file, "/content"));
+      if (!content.ok()) return content.status();
+      written += *content;
+    }
+    counts = JudgeBatch(written, options_.lines, references_);
   } else {
+    // Best effort, as Remove: it would go on beside the next scenario.
+    client_->Call("POST", absl::StrCat("/v1/batches/", batch_, "/cancel")).status().IgnoreError();
     counts.requests = options_.lines;
     counts.hung = options_.lines - progress.completed;
   }
@@ -306,7 +312,7 @@ absl::StatusOr<Row> BatchLoad::Await() {
   }
   row.Add(counts);
   row.kinds["batch"] = counts;
-  Remove(progress.output_file);
+  for (const std::string& file : progress.files) Remove(file);
   Remove(input_file_);
   return row;
 }

@@ -25,10 +25,10 @@ struct BatchOptions {
 std::string BatchLine(const std::string& model, const std::vector<StreamRequest>& requests,
                       int64_t index);
 
-// What an output file says of so many lines: failed (it has an error), lost (it is not there),
-// doubled (it is there again), wrong (other tokens than `references` has, or no line of the batch).
-// Pure.
-Counts JudgeBatch(const std::string& output, int64_t lines,
+// What became of so many lines, by what was written of them, in the files of output and of errors:
+// failed (it has an error), lost (it is not there), doubled (it is there again), wrong (other
+// tokens than `references` has, or no line of the batch). Pure.
+Counts JudgeBatch(const std::string& written, int64_t lines,
                   const std::vector<Reference>& references);
 
 class BatchLoad {
@@ -55,7 +55,7 @@ class BatchLoad {
     bool ended = false;
     std::string status;
     int64_t completed = 0;
-    std::string output_file;  // empty: none
+    std::vector<std::string> files;  // of output and of errors, as far as there are any
   };
 
   absl::StatusOr<Progress> Look();
