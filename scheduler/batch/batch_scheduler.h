@@ -6,10 +6,10 @@
 // Prefill slices fill the rest, fairly by tenant (fairness/fair_order.h) and of one tenant in plan
 // order. So the prompt of a tenant that asks for less than its share is first in the next step that
 // is planned, whatever prompts of other tenants are on the way: it waits for the end of the steps
-// in flight, two at most. The step in which such a prompt ends is short: others, that were given
-// much more (kYieldsTokens), get nothing of it once a quarter of it is full. Steps are half as long
-// while all prompts are of tenants that were given much more than one that was here lately and may
-// come back (kHalvesTokens), so that it waits for less of them. While a prompt waits,
+// in flight, two at most. The step in which such a prompt ends is short: tenants that were given
+// much more (kYieldsTokens) get nothing of it once a quarter of it is full. Steps are half as long
+// while every prompt is of a tenant that was given much more (kHalvesTokens) than another tenant,
+// which had a prompt here lately and may come back: so it will wait for less. While a prompt waits,
 // decode tokens leave at least `min_slice_tokens` of the budget to prompts, so neither side
 // starves. A sequence that must run alone gets its own steps: the prompts behind its prompt wait,
 // and when it decodes it takes turns with the others. Prompts that are put last come behind all
@@ -72,8 +72,7 @@ class BatchScheduler {
   // flight until Complete.
   std::vector<StepItem> Plan(PlanSequence before = kAll);
 
-  // So many tokens of a prompt were computed in a step that was not planned here: its tenant is
-  // charged for them.
+  // `tokens` of a prompt were computed in a step that was not planned here; its tenant is charged.
   void Charge(const FairOwner& owner, int64_t tokens);
 
   // The first of the steps in flight has ended. The caller Removes the sequences that ended.
@@ -127,12 +126,12 @@ class BatchScheduler {
   }
   bool FirstPromptIsAlone(PlanSequence before) const;
   void PlanDecode(std::vector<StepItem>* step) const;
-  // A tenant that was given so many tokens less than another one, by weight, gets the steps in
-  // which its prompts end for itself, but for a part of the step that the other one may fill.
+  // Tokens by weight. In a step in which a prompt of a tenant ends, a tenant that was given so much
+  // more may fill only the first 1 / kYieldingPart.
   static constexpr int64_t kYieldsTokens = kFairCreditTokens / 4;
   static constexpr int64_t kYieldingPart = 4;
-  // A tenant without a prompt here is thought of for so many steps, if it is among the so many that
-  // left last.
+  // A tenant may come back within kAwaySteps of its last prompt here. Only the kAwayMax that left
+  // last are remembered.
   static constexpr uint64_t kAwaySteps = 1024;
   static constexpr size_t kAwayMax = 8;
   // Nearly all the credit. Tenants that get the same in the long run are further apart for a small

@@ -163,9 +163,9 @@ class FairLevel {
   }
 
   // Visits keys as if each one visited were served: visit(key, ahead) gives the tokens that it
-  // would be charged; kStop: no further one; kNextTenant: none of this tenant. `ahead`: so many
-  // tokens at weight 1 its tenant has had more by then than the one that is visited first. False:
-  // it was stopped. Goals are not looked at.
+  // would be charged; kStop: no further one; kNextTenant: none of this tenant. `ahead`: how many
+  // tokens (at weight 1) its tenant has had by then beyond those of the tenant that is visited
+  // first. False: it was stopped. Goals are not looked at.
   static constexpr int64_t kStop = -1;
   static constexpr int64_t kNextTenant = -2;
   template <class Visit>
@@ -200,8 +200,8 @@ class FairLevel {
     return true;
   }
 
-  // By so many tokens at weight 1 the tenant that is next was given more than this one would count
-  // as, if it began to wait now. 0: none waits.
+  // How many more tokens (at weight 1) the tenant that is next has been given than this one would
+  // count as having, if it began to wait now. 0: no tenant waits.
   int64_t LeadOver(std::string_view name) const {
     if (waiting_.empty()) return 0;
     const auto it = tenants_.find(name);

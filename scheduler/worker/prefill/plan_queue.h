@@ -72,8 +72,8 @@ class PlanQueue {
     plain_.Serve(OwnerOf(place), KeyOf(place), prompt_tokens);
     StopWaiting(place);
   }
-  // So many tokens of an SP plan were computed here. Its tenant is charged for them then, not when
-  // it gets blocks: which part of the plan is computed here may not be known yet.
+  // `tokens` of an SP plan were computed here. Its tenant is charged for them only now, not when it
+  // gets blocks, because then it may not be known which part of the plan is computed here.
   void ChargePiece(const Place& place, int64_t tokens) { plain_.Charge(OwnerOf(place), tokens); }
   // The next to get blocks. If there is a plain prompt that may enter the front, then none that may
   // not.

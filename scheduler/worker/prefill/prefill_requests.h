@@ -173,7 +173,7 @@ class PrefillRequests {
   // the front.
   void SetPhase(PrefillRequest& request, Phase phase);
   void LeaveFront(RequestId id) { queue_.LeaveFront(id); }
-  // So many tokens of its SP plan were computed here.
+  // `tokens` of its SP plan were computed here.
   void ChargePiece(const PrefillRequest& request, int64_t tokens) {
     queue_.ChargePiece(PlaceOf(request), tokens);
   }

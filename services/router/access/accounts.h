@@ -31,7 +31,7 @@ class Accounts {
 
   // The limits of the whole cluster, from now on.
   void SetLimits(const Tenants& tenants);
-  // So many routers share them evenly, from now on; before, this one alone.
+  // How many routers share the limits evenly, from now on; 1 until the first call.
   void SetRouters(int64_t routers);
   int64_t routers();
 
